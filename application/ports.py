@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from ..domain.event import Draft, Fact
+from ..domain.git import Commit
 
 # The event log
 
@@ -67,6 +68,16 @@ class LogUnavailable(Exception):
     """The event log cannot be written or read now. What was acknowledged is kept; send the command again later."""
 
 
+class Undecodable(Exception):
+    """A stored fact of a known topic cannot be understood. Let go of its run; read on after `position`."""
+
+    def __init__(self, position: int, run: str | None, reason: str) -> None:
+        super().__init__(f"the fact at position {position} cannot be decoded: {reason}")
+        self.position = position
+        self.run = run
+        self.reason = reason
+
+
 class EventLog(Protocol):
     """The one append-only log. What it has once returned, it returns for ever, byte for byte."""
 
@@ -85,7 +96,14 @@ class EventLog(Protocol):
         ...
 
     def read(self, after: int = 0, limit: int = 500) -> Sequence[Fact]:
-        """Return facts of the whole log in position order, those greater than *after*."""
+        """
+        Return facts of the whole log in position order, those greater than *after*.
+
+        Here and in the reads below, facts end before the first one that cannot be decoded.
+
+        Raises:
+            Undecodable: the very first fact after *after* cannot be decoded.
+        """
         ...
 
     def read_stream(self, stream: str, after: int = 0, limit: int = 500) -> Sequence[Fact]:
@@ -158,13 +176,6 @@ class GitConflict(Exception):
 
 class CommitFailed(Exception):
     """The worktree could not be committed; its files are as they were."""
-
-
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit and its tree, both as 40 hexadecimal digits."""
-
-    commit: str
-    tree: str
 
 
 class Contribution(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,7 +260,9 @@ class Repositories(Protocol):
         """Make *branch* (at *base* if it is new) and a worktree that has it checked out, or find both as they are."""
         ...
 
-    def commit_worktree(self, repository: Path, worktree: Path, branch: str, parent: str, at: datetime, message: str) -> Commit:
+    def commit_worktree(
+        self, repository: Path, worktree: Path, branch: str, parent: str, at: datetime, message: str
+    ) -> Commit:
         """
         Commit everything that is changed in the worktree on top of *parent* and move *branch* from *parent* to it.
 
@@ -281,7 +294,9 @@ class Repositories(Protocol):
         """Move *branch* from *old* (None: it does not exist) to *new*; done already is fine. Raises GitConflict."""
         ...
 
-    def prepare_merge(self, repository: Path, branch: str, approved: Commit, at: datetime, message: str) -> MergeOutcome:
+    def prepare_merge(
+        self, repository: Path, branch: str, approved: Commit, at: datetime, message: str
+    ) -> MergeOutcome:
         """
         Find out, moving nothing, what merging *approved* into *branch* gives: `merged` with the commit that the
         branch would move to (*approved* itself when that is a fast-forward, the present tip when it is contained).

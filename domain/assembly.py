@@ -1,0 +1,244 @@
+"""The facts of a collective assembly: one integration branch, one human gate, one merge."""
+
+from typing import ClassVar
+
+import msgspec
+
+from .event import Event, Text
+from .git import Commit
+
+
+class ChildrenComplete(Event, frozen=True, kw_only=True):
+    """Every subtask has settled and none is under way."""
+
+    TOPIC: ClassVar[str] = "coordinator.children_complete"
+
+    work_plan_id: str
+    completed: int
+    assemble_ready: int
+    failed: int
+    total: int
+
+
+class AssemblyStarted(Event, frozen=True, kw_only=True):
+    """The children's work is being put together. `round` counts the assemblies of this run from 1."""
+
+    TOPIC: ClassVar[str] = "coordinator.assembly_started"
+
+    work_plan_id: str
+    integration_branch: str
+    subtask_count: int
+    round: int
+
+
+class IneligibleSubtask(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A subtask that cannot be assembled, and why."""
+
+    id: int
+    title: Text
+    status: str
+    agent: str
+    reason: Text | None
+
+
+class AssemblyBlocked(Event, frozen=True, kw_only=True):
+    """The assembly is parked until somebody steers; nothing is lost and the run goes on from here."""
+
+    TOPIC: ClassVar[str] = "coordinator.assembly_blocked"
+
+    work_plan_id: str
+    reason: str
+    ineligible_subtask_ids: tuple[int, ...] = ()
+    ineligible_subtasks: tuple[IneligibleSubtask, ...] = ()
+    retryable: bool = True
+
+
+class ConflictAutoResolved(Event, frozen=True, kw_only=True):
+    """
+    Two children changed the same lines. On these paths the later child's version stands in the assembly;
+    what it replaced is kept at `ref`.
+    """
+
+    TOPIC: ClassVar[str] = "coordinator.integration_conflict_auto_resolved"
+
+    work_plan_id: str
+    conflicting_branch: str
+    conflicting_files: tuple[Text, ...]
+    strategy: str
+    ref: str
+
+
+class ReviewRequested(Event, frozen=True, kw_only=True):
+    """The assembled work waits for a decision, for as long as it takes."""
+
+    TOPIC: ClassVar[str] = "coordinator.assembly_review_requested"
+
+    work_plan_id: str
+    integration_branch: str
+    tree_hash: str
+    commit_hash: str
+    base: Commit
+    gate_id: str
+    gate_kind: str
+    has_changes: bool
+    included_subtask_ids: tuple[int, ...]
+    rai_safety_flagged: bool = False
+    escalated: bool = False
+    reason: str | None = None
+    accumulated_feedback: tuple[Text, ...] = ()
+
+
+class ReviewApproved(Event, frozen=True, kw_only=True):
+    """A person approved exactly this tree."""
+
+    TOPIC: ClassVar[str] = "coordinator.assembly_review_approved"
+
+    work_plan_id: str
+    gate_id: str
+    reviewer: str
+    tree_hash: str
+
+
+class AssemblyDeclined(Event, frozen=True, kw_only=True):
+    """A person declined the assembled work; nothing is merged."""
+
+    TOPIC: ClassVar[str] = "coordinator.assembly_declined"
+
+    work_plan_id: str
+    gate_id: str
+    reason: Text
+    reviewer: str
+
+
+class MergeStarted(Event, frozen=True, kw_only=True):
+    """The approved work is being merged into the originating branch."""
+
+    TOPIC: ClassVar[str] = "coordinator.assembly_merge_started"
+
+    work_plan_id: str
+    integration_branch: str
+
+
+class MergePrepared(Event, frozen=True, kw_only=True):
+    """
+    The one move that the merge will make. Stored before anything moves: whoever goes on after a crash finds the
+    branch at `new` (done), at `old` (do it) or elsewhere (not ours to move).
+    """
+
+    TOPIC: ClassVar[str] = "coordinator.assembly_merge_prepared"
+
+    work_plan_id: str
+    branch: str
+    old: str
+    new: str
+
+
+class MergeBlocked(Event, frozen=True, kw_only=True):
+    """Nothing was moved; the gate is open again, and approving it once more tries again."""
+
+    TOPIC: ClassVar[str] = "coordinator.assembly_merge_blocked"
+
+    work_plan_id: str
+    reason: str
+
+
+class MergeCompleted(Event, frozen=True, kw_only=True):
+    """The originating branch holds the approved work."""
+
+    TOPIC: ClassVar[str] = "coordinator.assembly_merge_completed"
+
+    work_plan_id: str
+    commit_hash: str
+
+
+class MergeFailed(Event, frozen=True, kw_only=True):
+    """The originating branch has moved on in a way that only a person can merge; nothing was moved."""
+
+    TOPIC: ClassVar[str] = "coordinator.assembly_merge_failed"
+
+    work_plan_id: str
+    reason: str
+    conflicting_files: tuple[Text, ...] = ()
+
+
+class AssemblyCompleted(Event, frozen=True, kw_only=True):
+    """The run reached its goal."""
+
+    TOPIC: ClassVar[str] = "coordinator.assembly_completed"
+
+    work_plan_id: str
+    integration_branch: str
+    commit_hash: str
+
+
+class WorkflowStep(Event, frozen=True, kw_only=True):
+    """A step of the run's workflow began, ended, failed, or was skipped and why."""
+
+    TOPIC: ClassVar[str] = "workflow.step"
+
+    step: str
+    status: str
+    label: str
+    message: Text | None = None
+
+
+class WorktreesRemoved(Event, frozen=True, kw_only=True):
+    """The run's worktrees, and the branches that are merged, are gone from the repository."""
+
+    TOPIC: ClassVar[str] = "run.worktrees_removed"
+
+    run_id: str
+
+
+# State
+
+
+class Assembly(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest assembly of a run."""
+
+    round: int
+    branch: str
+    #: When this round began: the time of its merge commits, so that a redo makes the same ones.
+    started_at: str
+    base: Commit | None = None
+    head: Commit | None = None
+    has_changes: bool = False
+    gate_id: str | None = None
+    gate_open: bool = False
+    approved_by: str | None = None
+    merge: MergePrepared | None = None
+    #: Counts the attempts to merge, each with its own approval.
+    approvals: int = 0
+    conflicts: tuple[ConflictAutoResolved, ...] = ()
+
+
+def evolve(assembly: Assembly | None, event: Event, at: str) -> Assembly | None:
+    """Add one fact to the state of the assembly."""
+    replace = msgspec.structs.replace
+    if isinstance(event, AssemblyStarted):
+        return Assembly(round=event.round, branch=event.integration_branch, started_at=at)
+    if assembly is None:
+        return None
+    match event:
+        case ConflictAutoResolved():
+            return replace(assembly, conflicts=(*assembly.conflicts, event))
+        case ReviewRequested():
+            return replace(
+                assembly,
+                base=event.base,
+                head=Commit(commit=event.commit_hash, tree=event.tree_hash),
+                has_changes=event.has_changes,
+                gate_id=event.gate_id,
+                gate_open=True,
+            )
+        case ReviewApproved():
+            approvals = assembly.approvals + 1
+            return replace(assembly, gate_open=False, approved_by=event.reviewer, merge=None, approvals=approvals)
+        case AssemblyDeclined():
+            return replace(assembly, gate_open=False)
+        case MergePrepared():
+            return replace(assembly, merge=event)
+        case MergeBlocked():
+            return replace(assembly, gate_open=True, approved_by=None, merge=None)
+        case _:
+            return assembly

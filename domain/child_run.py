@@ -1,0 +1,267 @@
+"""A child run: one agent in its own worktree, turn by turn, until its work is committed."""
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from .event import Event, Text
+from .git import Commit
+
+ChildStatus = Literal["pending", "in_progress", "pausing", "paused", "assemble_ready", "completed", "failed"]
+
+#: A child in one of these has ended its pipeline; a revision may open it again.
+ENDED: frozenset[ChildStatus] = frozenset({"assemble_ready", "completed", "failed"})
+
+#: How often a turn may be cut off by the death of its process or its owner before the child run fails.
+MAX_INTERRUPTIONS = 20
+
+# Events
+
+
+class RunStarted(Event, frozen=True, kw_only=True):
+    """A child run was created for a subtask."""
+
+    TOPIC: ClassVar[str] = "run.started"
+
+    run_id: str
+    kind: str
+    agent_name: str
+    parent_run_id: str
+    subtask_id: int
+    model_id: str
+    worktree_branch: str
+
+
+class WorktreePrepared(Event, frozen=True, kw_only=True):
+    """The child's branch and worktree stand at their base: the originating commit and what its producers made."""
+
+    TOPIC: ClassVar[str] = "run.worktree_prepared"
+
+    base: Commit
+    worktree_path: Text
+    worktree_branch: str
+
+
+class SessionOpened(Event, frozen=True, kw_only=True):
+    """An agent process runs for the child, with a session that can be loaded again by this id."""
+
+    TOPIC: ClassVar[str] = "run.session_opened"
+
+    session_id: str
+    model_id: str
+    capabilities: tuple[str, ...]
+
+
+class TurnOpened(Event, frozen=True, kw_only=True):
+    """What the agent is asked next. Stored before it is asked, so that it is asked once."""
+
+    TOPIC: ClassVar[str] = "turn.opened"
+
+    turn_id: str
+    number: int
+    #: The directives that the prompt carries.
+    directive_ids: tuple[str, ...]
+    prompt: Text
+    prompt_digest: str
+    #: What the worktree holds when the turn begins; a lost session puts it back to this.
+    parent: Commit
+
+
+class TurnInterrupted(Event, frozen=True, kw_only=True):
+    """The process that drove an open turn is gone; the same turn goes on."""
+
+    TOPIC: ClassVar[str] = "turn.interrupted"
+
+    turn_id: str
+    #: Whether the agent's own history shows that it had been asked.
+    found_in_history: bool
+    #: Whether the agent still had the session. If not, the worktree was put back to the turn's parent.
+    session_kept: bool
+
+
+class TurnStarted(Event, frozen=True, kw_only=True):
+    """The agent showed the first sign that it works on the turn."""
+
+    TOPIC: ClassVar[str] = "agent.turn.start"
+
+    turn_id: str
+
+
+class TurnEnded(Event, frozen=True, kw_only=True):
+    """The agent ended the turn."""
+
+    TOPIC: ClassVar[str] = "agent.turn.end"
+
+    turn_id: str
+    stop_reason: str
+
+
+class TreeCommitted(Event, frozen=True, kw_only=True):
+    """The worktree was committed to the child's branch; without a change the commit is the one before."""
+
+    TOPIC: ClassVar[str] = "run.tree_committed"
+
+    turn_id: str
+    commit: Commit
+    has_changes: bool
+
+
+class AssembleReady(Event, frozen=True, kw_only=True):
+    """The child has changes for the assembly."""
+
+    TOPIC: ClassVar[str] = "run.assemble_ready"
+
+    run_id: str
+    subtask_id: int
+    parent_run_id: str
+    worktree_branch: str
+    tree_hash: str
+    commit_hash: str
+    has_changes: bool
+    rai_safety_flagged: bool = False
+
+
+class NoChangesProduced(Event, frozen=True, kw_only=True):
+    """The child ended without a change."""
+
+    TOPIC: ClassVar[str] = "run.no_changes_produced"
+
+    run_id: str
+    subtask_id: int
+    parent_run_id: str
+    message: str
+
+
+class RunCompleted(Event, frozen=True, kw_only=True):
+    """The run ended with nothing to assemble."""
+
+    TOPIC: ClassVar[str] = "run.completed"
+
+    result: str
+
+
+class RunFailed(Event, frozen=True, kw_only=True):
+    """The run ended without a result."""
+
+    TOPIC: ClassVar[str] = "run.failed"
+
+    message: Text
+    error_code: str
+    retryable: bool
+
+
+class RunCancelled(Event, frozen=True, kw_only=True):
+    """The run was stopped."""
+
+    TOPIC: ClassVar[str] = "run.cancelled"
+
+    reason: str
+    directive_id: str | None = None
+
+
+# State
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest turn of a child run."""
+
+    turn_id: str
+    number: int
+    directive_ids: tuple[str, ...]
+    prompt: Text
+    parent: Commit
+    opened_at: str
+    #: None while the agent has not ended it.
+    stop_reason: str | None = None
+    started: bool = False
+    committed: bool = False
+
+
+class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What decisions about a child run need to know."""
+
+    run_id: str
+    subtask_id: int
+    agent_name: str
+    model_id: str
+    branch: str
+    status: ChildStatus = "pending"
+    base: Commit | None = None
+    #: The last recorded commit of the branch.
+    head: Commit | None = None
+    worktree_path: Text = Text(None)
+    session_id: str | None = None
+    turn: Turn | None = None
+    interruptions: int = 0
+    has_changes: bool = False
+
+    @property
+    def stream(self) -> str:
+        """The stream of this run."""
+        return run_stream(self.run_id)
+
+
+def run_stream(run_id: str) -> str:
+    """Return the stream of a coordinator or child run."""
+    return f"run/{run_id}"
+
+
+def output_stream(run_id: str) -> str:
+    """Return the stream of what a run's agent says; no decision reads it."""
+    return f"run/{run_id}/output"
+
+
+def started(event: RunStarted) -> ChildRun:
+    """Return the state of a child run that was just created."""
+    return ChildRun(
+        run_id=event.run_id,
+        subtask_id=event.subtask_id,
+        agent_name=event.agent_name,
+        model_id=event.model_id,
+        branch=event.worktree_branch,
+    )
+
+
+def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
+    """Add one fact of the child's own stream to its state."""
+    replace = msgspec.structs.replace
+    match event:
+        case WorktreePrepared():
+            return replace(
+                child, status="in_progress", base=event.base, head=event.base, worktree_path=event.worktree_path
+            )
+        case SessionOpened():
+            return replace(child, session_id=event.session_id)
+        case TurnOpened():
+            turn = Turn(
+                turn_id=event.turn_id,
+                number=event.number,
+                directive_ids=event.directive_ids,
+                prompt=event.prompt,
+                parent=event.parent,
+                opened_at=at,
+            )
+            return replace(child, status="in_progress", turn=turn, interruptions=0)
+        case TurnInterrupted():
+            return replace(child, interruptions=child.interruptions + 1)
+        case TurnStarted():
+            return _with_turn(child, started=True)
+        case TurnEnded():
+            return _with_turn(child, stop_reason=event.stop_reason)
+        case TreeCommitted():
+            changed = event.commit.tree != child.base.tree if child.base else event.has_changes
+            return replace(_with_turn(child, committed=True), head=event.commit, has_changes=changed)
+        case AssembleReady():
+            return replace(child, status="assemble_ready")
+        case RunCompleted():
+            return replace(child, status="completed")
+        case RunFailed() | RunCancelled():
+            return replace(child, status="failed")
+        case _:
+            return child
+
+
+def _with_turn(child: ChildRun, **changes: object) -> ChildRun:
+    if child.turn is None:
+        return child
+    return msgspec.structs.replace(child, turn=msgspec.structs.replace(child.turn, **changes))

@@ -1,0 +1,115 @@
+"""Move a run's plan on as far as the log allows: dispatch what is ready, give up what cannot start, close the round."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import NAMESPACE_OID, uuid5
+
+from .assembly import AssemblyBlocked, AssemblyStarted, ChildrenComplete, IneligibleSubtask
+from .child_run import RunStarted
+from .event import Draft, Text
+from .git import child_branch, integration_branch
+from .run import Run
+from .work_plan import (
+    SATISFIED,
+    SETTLED,
+    Subtask,
+    SubtaskDispatched,
+    SubtaskFailed,
+    WorkPlan,
+    frontier,
+    step,
+)
+
+
+def advance(run: Run, at: datetime) -> Sequence[Draft]:
+    """
+    Return the next facts that follow from the log alone, nothing when something outside must happen first.
+
+    One step at a time: the caller appends, folds and asks again.
+    """
+    plan = run.plan
+    if plan is None or run.ended or run.unknown_topic is not None:
+        return ()
+    if plan.status in ("planned", "dispatching"):
+        return _give_up(run, plan, at) or _dispatch(run, plan, at) or _complete(run, plan)
+    if plan.status == "awaiting_assembly":
+        return _assemble(run, plan)
+    if plan.status == "assembly_blocked" and not _ineligible(plan):
+        return _assemble(run, plan)
+    return ()
+
+
+def next_child_id(run: Run, subtask: Subtask) -> str:
+    """Return the id of the next child run of a subtask: the same one however often it is asked for."""
+    return str(uuid5(NAMESPACE_OID, f"{run.run_id}/{subtask.subtask_id}/{subtask.dispatches + 1}"))
+
+
+def _give_up(run: Run, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
+    lost = frozenset(s.subtask_id for s in plan.subtasks.values() if s.status in SETTLED - SATISFIED)
+    drafts: list[Draft] = []
+    for subtask in plan.subtasks.values():
+        missing = sorted(lost.intersection(subtask.depends_on))
+        if subtask.status == "pending" and missing:
+            reason = Text(f"Subtask {missing[0]}, which this one depends on, ended without a result.")
+            drafts.append(run.on_plan(step(SubtaskFailed, subtask, "failed", at, reason=reason)))
+    return drafts
+
+
+def _dispatch(run: Run, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
+    drafts: list[Draft] = []
+    for subtask in frontier(plan):
+        child_id = next_child_id(run, subtask)
+        started = RunStarted(
+            run_id=child_id,
+            kind="child",
+            agent_name=subtask.assigned_agent,
+            parent_run_id=run.run_id,
+            subtask_id=subtask.subtask_id,
+            model_id=subtask.model_id,
+            worktree_branch=child_branch(child_id),
+        )
+        drafts.append(run.on_child(child_id, started))
+        drafts.append(run.on_plan(step(SubtaskDispatched, subtask, "dispatched", at, child_run_id=child_id)))
+    return drafts
+
+
+def _complete(run: Run, plan: WorkPlan) -> Sequence[Draft]:
+    statuses = [subtask.status for subtask in plan.subtasks.values()]
+    if any(status not in SETTLED for status in statuses):
+        return ()
+    event = ChildrenComplete(
+        work_plan_id=plan.work_plan_id,
+        completed=statuses.count("completed"),
+        assemble_ready=statuses.count("assemble_ready"),
+        failed=sum(status not in SATISFIED for status in statuses),
+        total=len(statuses),
+    )
+    return (run.coordinator(event),)
+
+
+def _ineligible(plan: WorkPlan) -> tuple[Subtask, ...]:
+    return tuple(subtask for subtask in plan.subtasks.values() if subtask.status not in SATISFIED)
+
+
+def _assemble(run: Run, plan: WorkPlan) -> Sequence[Draft]:
+    ineligible = _ineligible(plan)
+    if ineligible:
+        blocked = AssemblyBlocked(
+            work_plan_id=plan.work_plan_id,
+            reason="ineligible_subtasks",
+            ineligible_subtask_ids=tuple(s.subtask_id for s in ineligible),
+            ineligible_subtasks=tuple(
+                IneligibleSubtask(
+                    id=s.subtask_id, title=s.title, status=s.status, agent=s.assigned_agent, reason=s.reason
+                )
+                for s in ineligible
+            ),
+        )
+        return (run.coordinator(blocked),)
+    started = AssemblyStarted(
+        work_plan_id=plan.work_plan_id,
+        integration_branch=integration_branch(run.run_id),
+        subtask_count=len(plan.subtasks),
+        round=run.assembly.round + 1 if run.assembly else 1,
+    )
+    return (run.coordinator(started),)

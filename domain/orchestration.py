@@ -1,0 +1,74 @@
+"""Start an orchestration: a goal, with or without a plan, becomes a coordinator run."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from .event import Draft, Text
+from .git import Commit
+from .project import Project
+from .rejected import Invalid, Rejected
+from .run import CoordinatorStarted, Run
+from .work_plan import ProposedSubtask, make_plan
+
+MAX_GOAL_BYTES = 65_536
+
+
+class StartRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Give a project's team a goal."""
+
+    run_id: str
+    work_plan_id: str
+    goal: str
+    user: str
+    #: The full model id of the run; a member's own model wins over it unless the caller pinned one.
+    model_id: str
+    start_mode: Literal["direct", "define_outcome"] = "direct"
+    #: The parts to do; None leaves the plan to the planner agent.
+    plan: tuple[ProposedSubtask, ...] | None = None
+    auto_approve_tools: bool = False
+    autopilot: bool = False
+
+
+class NoTeam(Rejected):
+    """This project has no team. Add a member before starting an orchestration."""
+
+    code = "no_team"
+
+
+def start_run(
+    command: StartRun, project: Project, base: Commit, repository: str, models: Mapping[str, str]
+) -> Sequence[Draft]:
+    """
+    Start a coordinator run at *base*, with the given plan if there is one.
+
+    *models* holds the model id that each member of the team works with.
+
+    Raises:
+        Invalid: a blank or oversized goal.
+        InvalidPlan: the plan cannot be carried out as it is.
+        NoTeam: nobody could be given work.
+    """
+    if not command.goal.strip() or len(command.goal.encode(errors="replace")) > MAX_GOAL_BYTES:
+        raise Invalid(f"`goal` must have 1 to {MAX_GOAL_BYTES} bytes and cannot be blank.")
+    if not project.team:
+        raise NoTeam
+    run = Run(run_id=command.run_id)
+    started = CoordinatorStarted(
+        goal=Text(command.goal),
+        project_id=project.project_id,
+        submitting_user=command.user,
+        start_mode=command.start_mode,
+        repository_path=Text(repository),
+        originating_branch=project.default_branch,
+        base=base,
+        model_id=command.model_id,
+        auto_approve_tools=command.auto_approve_tools,
+        autopilot=command.autopilot,
+    )
+    drafts = [run.coordinator(started)]
+    if command.plan is not None:
+        plan = make_plan(command.work_plan_id, command.plan, project.team, models)
+        drafts.append(run.on_plan(plan, command.work_plan_id))
+    return drafts

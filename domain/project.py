@@ -1,0 +1,178 @@
+"""A project: a git repository, its team, and who may do what with its runs."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import reduce
+from typing import ClassVar, Literal
+
+import msgspec
+
+from .event import Draft, Event, Fact, Text
+from .rejected import Invalid, Rejected
+from .team import ROLES, Member, next_name
+
+ProjectRole = Literal["viewer", "contributor", "owner"]
+
+MAX_MEMBERS = 100
+MAX_NAME_BYTES = 200
+
+# Events
+
+
+class ProjectCreated(Event, frozen=True, kw_only=True):
+    """A repository was registered as a project."""
+
+    TOPIC: ClassVar[str] = "project.created"
+
+    project_id: str
+    name: Text
+    origin: str
+    working_directory: Text
+    default_branch: str
+    owner: str
+    default_provider: str | None = None
+    default_model_github_copilot: str | None = None
+    default_model_microsoft_foundry: str | None = None
+
+
+class MemberAdded(Event, frozen=True, kw_only=True):
+    """Someone joined a project's team."""
+
+    TOPIC: ClassVar[str] = "project.member_added"
+
+    project_id: str
+    name: str
+    role_id: str
+    role_title: str
+    model_id: str | None
+
+
+# State
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    """What decisions about a project need to know."""
+
+    project_id: str = ""
+    name: Text = Text(None)
+    origin: str = "blank"
+    working_directory: Text = Text(None)
+    default_branch: str = ""
+    owner: str = ""
+    default_provider: str | None = None
+    default_model_github_copilot: str | None = None
+    default_model_microsoft_foundry: str | None = None
+    members: tuple[Member, ...] = ()
+    roles: Mapping[str, ProjectRole] = {}
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    version: int = 0
+
+    @property
+    def team(self) -> tuple[Member, ...]:
+        """The members who can be given work."""
+        return tuple(member for member in self.members if member.active)
+
+
+def evolve(project: Project, fact: Fact) -> Project:
+    """Add one fact to the state. Total: a fact is never refused here."""
+    project = msgspec.structs.replace(project, version=fact.version, updated_at=fact.at)
+    match fact.event:
+        case ProjectCreated() as created:
+            fields = {name: getattr(created, name) for name in ProjectCreated.__struct_fields__}
+            return msgspec.structs.replace(project, **fields, roles={created.owner: "owner"}, created_at=fact.at)
+        case MemberAdded() as added:
+            member = Member(
+                name=added.name,
+                role_id=added.role_id,
+                role_title=added.role_title,
+                model_id=added.model_id,
+                since=fact.at.isoformat(),
+            )
+            return msgspec.structs.replace(project, members=(*project.members, member))
+        case _:
+            return project
+
+
+def replay(facts: Iterable[Fact]) -> Project:
+    """Fold a project's stream into the project."""
+    return reduce(evolve, facts, Project())
+
+
+# Commands
+
+
+class CreateProject(msgspec.Struct, frozen=True, kw_only=True):
+    """Register a repository that exists on this machine."""
+
+    project_id: str
+    name: str
+    origin: str
+    working_directory: str
+    #: The branch that is checked out there; runs start from it and merge into it.
+    default_branch: str
+    owner: str
+    default_provider: str | None = None
+    default_model_github_copilot: str | None = None
+    default_model_microsoft_foundry: str | None = None
+
+
+class AddMember(msgspec.Struct, frozen=True, kw_only=True):
+    """Take someone on a project's team."""
+
+    role_id: str
+    name: str | None = None
+    custom_role_title: str | None = None
+    model_id: str | None = None
+
+
+class MemberExists(Rejected):
+    """The team already has a member with this name."""
+
+    code = "member_exists"
+
+
+class TeamFull(Rejected):
+    """The team has as many members as a team can have."""
+
+    code = "team_full"
+
+
+# Decisions
+
+
+def project_stream(project_id: str) -> str:
+    """Return the stream of a project."""
+    return f"project/{project_id}"
+
+
+def create_project(command: CreateProject) -> Draft:
+    """Create the project. Raises Invalid for a blank or oversized name."""
+    if not command.name.strip() or len(command.name.encode()) > MAX_NAME_BYTES:
+        raise Invalid(f"`name` must have 1 to {MAX_NAME_BYTES} bytes and cannot be blank.")
+    fields = {name: getattr(command, name) for name in CreateProject.__struct_fields__}
+    fields |= {"name": Text(command.name), "working_directory": Text(command.working_directory)}
+    return Draft(stream=project_stream(command.project_id), event=ProjectCreated(**fields))
+
+
+def add_member(project: Project, command: AddMember) -> Draft:
+    """Add a member under the given name, or the next free one of its role."""
+    role = ROLES.get(command.role_id)
+    if role is None:
+        raise Invalid(f"There is no role {command.role_id!r}. GET /api/catalog/roles lists the roles.")
+    taken = {member.name for member in project.members}
+    if len(taken) >= MAX_MEMBERS:
+        raise TeamFull
+    name = command.name.strip() if command.name is not None else next_name(role.id, taken)
+    if not name or len(name.encode()) > MAX_NAME_BYTES or not name.isprintable():
+        raise Invalid(f"`name` must have 1 to {MAX_NAME_BYTES} bytes, printable and not blank.")
+    if name in taken:
+        raise MemberExists
+    event = MemberAdded(
+        project_id=project.project_id,
+        name=name,
+        role_id=role.id,
+        role_title=command.custom_role_title or role.title,
+        model_id=command.model_id or role.default_model,
+    )
+    return Draft(stream=project_stream(project.project_id), event=event)

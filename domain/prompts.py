@@ -1,0 +1,63 @@
+"""What agents are asked, word for word."""
+
+import hashlib
+
+from .run import Run
+from .work_plan import Subtask
+
+#: Every prompt names its turn in such a line, so that an agent's own history shows what it was asked.
+TURN_LINE = "Steersman-Turn: "
+
+
+def turn_line(turn_id: str) -> str:
+    """Return the line by which a prompt names its turn."""
+    return f"{TURN_LINE}{turn_id}"
+
+
+def digest(prompt: str) -> str:
+    """Return the digest under which a prompt is known."""
+    return "sha256:" + hashlib.sha256(prompt.encode(errors="replace")).hexdigest()
+
+
+def task_prompt(run: Run, subtask: Subtask, turn_id: str) -> str:
+    """Return the first prompt of a subtask's child run."""
+    parts = [
+        turn_line(turn_id),
+        f"You are {subtask.assigned_agent}. You work on one part of a larger goal, in a git worktree of your own.",
+        f"# The goal\n\n{run.goal}",
+    ]
+    made = _made_before(run, subtask)
+    if made:
+        parts.append(f"# Already done, and in your worktree\n\n{made}")
+    parts.append(
+        "# Rules\n\nChange files in the working directory only. Do not run git: your changes are committed for you. "
+        "If something that you need is missing, say so and stop; do not invent it."
+    )
+    parts.append(f"# Your part: {subtask.title}\n\n{subtask.scope}")
+    return "\n\n".join(parts) + "\n"
+
+
+def continue_prompt(turn_id: str) -> str:
+    """Return the prompt for a turn that was cut off after the agent had been asked."""
+    return (
+        f"{turn_line(turn_id)}\n\nYou were interrupted. Continue exactly where you stopped: "
+        "do not repeat what is done, and finish what is left.\n"
+    )
+
+
+def plan_prompt(run: Run, turn_id: str, team: str) -> str:
+    """Return the prompt that asks the planner to decompose the goal."""
+    return (
+        f"{turn_line(turn_id)}\n\nDecompose the goal below into at most 12 subtasks that a team can work on in parallel, "
+        "each in its own git worktree. Do not change any file. End your answer with one fenced block of JSON: an array "
+        'of objects with "title", "scope", "assignedAgent" (a name from the team), "phase" (planning, execution or '
+        'validation), "dependsOn" (places in the array, from 0) and "files" (the paths that it will write).\n\n'
+        f"# The team\n\n{team}\n\n# The goal\n\n{run.goal}\n"
+    )
+
+
+def _made_before(run: Run, subtask: Subtask) -> str:
+    if run.plan is None:
+        return ""
+    producers = (run.plan.subtasks[needed] for needed in run.plan.producers(subtask.subtask_id))
+    return "\n".join(f"- {producer.title}" for producer in producers)

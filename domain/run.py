@@ -1,0 +1,229 @@
+"""A coordinator run and everything under it: the facts of its own stream, and the state they all add up to."""
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import ClassVar, Literal
+
+import msgspec
+
+from . import assembly as assembling
+from . import child_run, work_plan
+from .assembly import Assembly
+from .child_run import ChildRun, RunCancelled, RunFailed, RunStarted, run_stream
+from .event import Draft, Event, Fact, Text, Unknown
+from .git import Commit
+from .work_plan import PlanStatus, SubtaskMoved, WorkPlan, WorkPlanMade
+
+RunStatus = Literal["in_progress", "awaiting_review", "completed", "declined", "merge_failed", "failed"]
+
+#: A run in one of these has ended.
+TERMINAL = frozenset[RunStatus]({"completed", "declined", "merge_failed", "failed"})
+
+# Events
+
+
+class CoordinatorStarted(Event, frozen=True, kw_only=True):
+    """Somebody gave a goal to a coordinator."""
+
+    TOPIC: ClassVar[str] = "coordinator.started"
+
+    goal: Text
+    project_id: str
+    submitting_user: str
+    start_mode: str
+    repository_path: Text
+    originating_branch: str
+    #: The originating branch's tip at the start; every child and every assembly begins from it.
+    base: Commit
+    model_id: str
+    auto_approve_tools: bool
+    autopilot: bool
+
+
+# State
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """What decisions need to know: the fold, in position order, of all non-output facts of a coordinator's tree."""
+
+    run_id: str = ""
+    project_id: str = ""
+    goal: Text = Text(None)
+    user: str = ""
+    repository: Text = Text(None)
+    branch: str = ""
+    base: Commit = Commit(commit="", tree="")
+    model_id: str = ""
+    auto_approve_tools: bool = False
+    autopilot: bool = False
+    status: RunStatus = "in_progress"
+    result: str | None = None
+    plan: WorkPlan | None = None
+    children: Mapping[str, ChildRun] = {}
+    assembly: Assembly | None = None
+    worktrees_removed: bool = False
+    #: The version of every stream that was folded.
+    versions: Mapping[str, int] = {}
+    #: The root_sequence of the last fact that was folded.
+    root_sequence: int = 0
+    #: The first topic that this release does not know, if any: a newer replica must decide about this run.
+    unknown_topic: str | None = None
+
+    @property
+    def stream(self) -> str:
+        """The coordinator's own stream."""
+        return run_stream(self.run_id)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a coordinator run at all."""
+        return self.root_sequence > 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is in a terminal status."""
+        return self.status in TERMINAL
+
+    def coordinator(self, event: Event) -> Draft:
+        """Return the draft of a fact on the coordinator's stream."""
+        return Draft(stream=self.stream, event=event, run=self.run_id, root=self.run_id)
+
+    def on_plan(self, event: Event, work_plan_id: str | None = None) -> Draft:
+        """Return the draft of a fact on the work plan's stream; it is part of the coordinator's feed."""
+        plan_id = work_plan_id or (self.plan.work_plan_id if self.plan else "")
+        return Draft(stream=plan_stream(plan_id), event=event, run=self.run_id, root=self.run_id)
+
+    def on_child(self, child_run_id: str, event: Event) -> Draft:
+        """Return the draft of a fact on a child run's stream."""
+        return Draft(stream=run_stream(child_run_id), event=event, run=child_run_id, root=self.run_id)
+
+
+def plan_stream(work_plan_id: str) -> str:
+    """Return the stream of a work plan."""
+    return f"plan/{work_plan_id}"
+
+
+# Evolution
+
+
+def evolve(run: Run, fact: Fact) -> Run:
+    """Add one fact to the state. Total: a fact is never refused here."""
+    run = msgspec.structs.replace(
+        run,
+        versions={**run.versions, fact.stream: fact.version},
+        root_sequence=fact.root_sequence or run.root_sequence,
+    )
+    at = fact.at.isoformat()
+    event = fact.event
+    if isinstance(event, Unknown):
+        return msgspec.structs.replace(run, unknown_topic=run.unknown_topic or event.topic)
+    if fact.run is not None and fact.run != fact.root:
+        return _evolve_child(run, fact.run, event, at)
+    if isinstance(event, WorkPlanMade):
+        return msgspec.structs.replace(run, plan=work_plan.planned(event))
+    if isinstance(event, SubtaskMoved):
+        return _evolve_subtask(run, event)
+    return _evolve_coordinator(run, fact, at)
+
+
+def _evolve_child(run: Run, child_run_id: str, event: Event, at: str) -> Run:
+    if isinstance(event, RunStarted):
+        child = child_run.started(event)
+    elif (known := run.children.get(child_run_id)) is not None:
+        child = child_run.evolve(known, event, at)
+    else:
+        return run
+    return msgspec.structs.replace(run, children={**run.children, child_run_id: child})
+
+
+def _evolve_subtask(run: Run, event: SubtaskMoved) -> Run:
+    if run.plan is None or event.subtask_id not in run.plan.subtasks:
+        return run
+    plan = work_plan.moved(run.plan, event)
+    if isinstance(event, work_plan.SubtaskDispatched | work_plan.SubtaskPending):
+        plan = msgspec.structs.replace(plan, status="dispatching", stage=None, status_reason=None)
+    return msgspec.structs.replace(run, plan=plan)
+
+
+def _evolve_coordinator(run: Run, fact: Fact, at: str) -> Run:
+    event = fact.event
+    replace = msgspec.structs.replace
+    run = replace(run, assembly=assembling.evolve(run.assembly, event, at))
+    match event:
+        case CoordinatorStarted():
+            return _begin(run, fact.run or "", event)
+        case assembling.ChildrenComplete():
+            return _plan(run, "awaiting_assembly", stage=None)
+        case assembling.AssemblyStarted():
+            return _plan(run, "assembling", stage=None, status_reason=None)
+        case assembling.AssemblyBlocked():
+            return _park(_plan(run, "assembly_blocked", status_reason=f"assembly_blocked: {event.reason}"))
+        case assembling.ReviewRequested():
+            return replace(
+                _plan(run, "in_review", stage="review", status_reason=event.reason), status="awaiting_review"
+            )
+        case assembling.ReviewApproved():
+            return replace(_plan(run, "assembling", stage="merge", status_reason=None), status="in_progress")
+        case assembling.MergeBlocked():
+            return replace(
+                _plan(run, "in_review", stage="review", status_reason=event.reason), status="awaiting_review"
+            )
+        case assembling.WorktreesRemoved():
+            return replace(run, worktrees_removed=True)
+        case _:
+            return _evolve_end(run, event)
+
+
+def _evolve_end(run: Run, event: Event) -> Run:
+    match event:
+        case assembling.AssemblyCompleted():
+            return _end(_plan(run, "complete", stage="done"), "completed", "assembly_complete")
+        case assembling.AssemblyDeclined():
+            return _end(_park(_plan(run, "assembly_declined")), "declined", "assembly_declined")
+        case assembling.MergeFailed():
+            return _end(_park(_plan(run, "assembly_failed")), "merge_failed", f"assembly_merge_failed: {event.reason}")
+        case RunFailed():
+            return _end(_park(_plan(run, "assembly_failed")), "failed", event.error_code)
+        case RunCancelled():
+            return _end(_park(_plan(run, "assembly_failed")), "failed", event.reason)
+        case _:
+            return run
+
+
+def _begin(run: Run, run_id: str, event: CoordinatorStarted) -> Run:
+    return msgspec.structs.replace(
+        run,
+        run_id=run_id,
+        project_id=event.project_id,
+        goal=event.goal,
+        user=event.submitting_user,
+        repository=event.repository_path,
+        branch=event.originating_branch,
+        base=event.base,
+        model_id=event.model_id,
+        auto_approve_tools=event.auto_approve_tools,
+        autopilot=event.autopilot,
+    )
+
+
+def _plan(run: Run, status: PlanStatus, **changes: str | None) -> Run:
+    if run.plan is None:
+        return run
+    return msgspec.structs.replace(run, plan=msgspec.structs.replace(run.plan, status=status, **changes))
+
+
+def _park(run: Run) -> Run:
+    if run.plan is None:
+        return run
+    return msgspec.structs.replace(run, plan=msgspec.structs.replace(run.plan, terminal_stage=run.plan.stage))
+
+
+def _end(run: Run, status: RunStatus, result: str) -> Run:
+    if run.plan is not None and status != "completed":
+        run = msgspec.structs.replace(run, plan=msgspec.structs.replace(run.plan, status_reason=result))
+    return msgspec.structs.replace(run, status=status, result=result)
+
+
+def replay(facts: Iterable[Fact], run: Run | None = None) -> Run:
+    """Fold a tree's facts into its run, onto *run* if that much is known already."""
+    return reduce(evolve, facts, run or Run())
