@@ -234,6 +234,8 @@ class MergeOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     state: str
     commit: str | None = None
+    #: Where the branch stood when this was found out.
+    old: str | None = None
     reason: str | None = None
     conflicting_paths: tuple[str, ...] = ()
 
@@ -254,6 +256,17 @@ class Repositories(Protocol):
 
     def inspect(self, path: Path) -> RepositoryState:
         """Return the repository's state. Raises RepositoryUnusable."""
+        ...
+
+    def tip(self, repository: Path, branch: str) -> Commit:
+        """Return a branch's tip. Raises RepositoryUnusable (workspace_missing, not_a_repository, no_commit)."""
+        ...
+
+    def obstacle(self, repository: Path, branch: str) -> str | None:
+        """
+        Return why a merge into *branch* would be blocked now, looking only: repository_dirty or
+        operation_in_progress where it is checked out; None if nothing stands in the way.
+        """
         ...
 
     def ensure_worktree(self, repository: Path, worktree: Path, branch: str, base: str) -> None:

@@ -200,6 +200,8 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     branch: str
     #: When this round began: the time of its merge commits, so that a redo makes the same ones.
     started_at: str
+    #: Where the round before left the integration branch.
+    previous: Commit | None = None
     base: Commit | None = None
     head: Commit | None = None
     has_changes: bool = False
@@ -216,7 +218,8 @@ def evolve(assembly: Assembly | None, event: Event, at: str) -> Assembly | None:
     """Add one fact to the state of the assembly."""
     replace = msgspec.structs.replace
     if isinstance(event, AssemblyStarted):
-        return Assembly(round=event.round, branch=event.integration_branch, started_at=at)
+        previous = assembly.head if assembly else None
+        return Assembly(round=event.round, branch=event.integration_branch, started_at=at, previous=previous)
     if assembly is None:
         return None
     match event:

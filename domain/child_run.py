@@ -185,6 +185,8 @@ class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
     agent_name: str
     model_id: str
     branch: str
+    #: When the run was created: the time of the merge commits under its base, so that a redo makes the same ones.
+    created_at: str
     status: ChildStatus = "pending"
     base: Commit | None = None
     #: The last recorded commit of the branch.
@@ -211,7 +213,7 @@ def output_stream(run_id: str) -> str:
     return f"run/{run_id}/output"
 
 
-def started(event: RunStarted) -> ChildRun:
+def started(event: RunStarted, at: str) -> ChildRun:
     """Return the state of a child run that was just created."""
     return ChildRun(
         run_id=event.run_id,
@@ -219,6 +221,7 @@ def started(event: RunStarted) -> ChildRun:
         agent_name=event.agent_name,
         model_id=event.model_id,
         branch=event.worktree_branch,
+        created_at=at,
     )
 
 

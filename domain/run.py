@@ -128,7 +128,7 @@ def evolve(run: Run, fact: Fact) -> Run:
 
 def _evolve_child(run: Run, child_run_id: str, event: Event, at: str) -> Run:
     if isinstance(event, RunStarted):
-        child = child_run.started(event)
+        child = child_run.started(event, at)
     elif (known := run.children.get(child_run_id)) is not None:
         child = child_run.evolve(known, event, at)
     else:

@@ -1,0 +1,67 @@
+"""Who asks for something, and how the asking is recognised when it comes again."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from ..domain.event import Draft
+from .ports import Append, Idempotency
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client is told; stored with the facts when the client gave an idempotency key."""
+
+    status: int
+    body: bytes
+
+
+class IdempotencyKey(msgspec.Struct, frozen=True, kw_only=True):
+    """The request that a client means to be carried out once."""
+
+    method: str
+    path: str
+    key: str
+    #: SHA-256 of the request's body, in hex.
+    body_digest: str
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """The authenticated principal of one command."""
+
+    principal: str
+    command_id: str
+    traceparent: str | None = None
+    key: IdempotencyKey | None = None
+
+    def append(
+        self, drafts: Sequence[Draft], expected: Mapping[str, int], at: datetime, answer: Answer | None = None
+    ) -> Append:
+        """Return the append that stores these drafts, and the answer that the caller gets, together."""
+        return Append(
+            drafts=tuple(drafts),
+            expected=expected,
+            at=at,
+            principal=self.principal,
+            command_id=self.command_id,
+            traceparent=self.traceparent,
+            idempotency=self._remembering(answer),
+        )
+
+    def _remembering(self, answer: Answer | None) -> Idempotency | None:
+        if self.key is None or answer is None:
+            return None
+        return Idempotency(
+            principal=self.principal,
+            method=self.key.method,
+            path=self.key.path,
+            key=self.key.key,
+            body_digest=self.key.body_digest,
+            status=answer.status,
+            answer=answer.body,
+        )
+
+
+def coordinator(command_id: str) -> Caller:
+    """Return the service itself as a caller."""
+    return Caller(principal="coordinator", command_id=command_id)

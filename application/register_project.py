@@ -1,0 +1,78 @@
+"""Register a repository as a project, and build its team."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..domain.event import Draft, Fact
+from ..domain.project import AddMember, CreateProject, Project, add_member, create_project, project_stream, replay
+from ..domain.rejected import Busy, Invalid, ProjectNotFound
+from .caller import Answer, Caller
+from .ports import Clock, Conflict, EventLog, Repositories, RepositoryUnusable
+from .run_log import MAX_ATTEMPTS, PAGE
+
+
+class UnusableDirectory(Invalid):
+    """The working directory cannot serve as a repository."""
+
+    code = "working_directory_unusable"
+
+
+def load_project(project_id: str, log: EventLog) -> Project:
+    """Return the project as the log has it now. Raises ProjectNotFound."""
+    facts: list[Fact] = []
+    while page := log.read_stream(project_stream(project_id), len(facts), PAGE):
+        facts.extend(page)
+        if len(page) < PAGE:
+            break
+    if not facts:
+        raise ProjectNotFound
+    return replay(facts)
+
+
+def register_project(
+    command: CreateProject,
+    by: Caller,
+    log: EventLog,
+    clock: Clock,
+    repositories: Repositories,
+    answer: Callable[[Draft], Answer] | None = None,
+) -> Sequence[Fact]:
+    """
+    Store the project; its default branch is the one that is checked out now.
+
+    Raises:
+        Invalid: a bad name.
+        UnusableDirectory: not an absolute path, missing, no repository, bare, or without a commit.
+    """
+    path = Path(command.working_directory)
+    if not path.is_absolute() or "\0" in command.working_directory:
+        raise UnusableDirectory("`working_directory` must be an absolute path.")
+    try:
+        state = repositories.inspect(path)
+    except RepositoryUnusable as unusable:
+        raise UnusableDirectory(str(unusable), reason=unusable.code) from unusable
+    fields = {name: getattr(command, name) for name in CreateProject.__struct_fields__}
+    fields |= {"default_branch": state.branch, "working_directory": str(state.path)}
+    draft = create_project(CreateProject(**fields))
+    return log.append(by.append((draft,), {draft.stream: 0}, clock.now(), answer(draft) if answer else None))
+
+
+def join_team(
+    project_id: str,
+    command: AddMember,
+    by: Caller,
+    log: EventLog,
+    clock: Clock,
+    answer: Callable[[Draft], Answer] | None = None,
+) -> Sequence[Fact]:
+    """Add the member to the team. Raises ProjectNotFound, Invalid, MemberExists, TeamFull, Busy."""
+    for _ in range(MAX_ATTEMPTS):
+        project = load_project(project_id, log)
+        draft = add_member(project, command)
+        told = answer(draft) if answer else None
+        append = by.append((draft,), {draft.stream: project.version}, clock.now(), told)
+        try:
+            return log.append(append)
+        except Conflict:
+            continue
+    raise Busy

@@ -1,0 +1,79 @@
+"""Give a project's team a goal."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ..domain.event import Draft, Fact
+from ..domain.orchestration import NoTeam, StartRun, start_run
+from ..domain.project import Project
+from ..domain.rejected import Invalid, Rejected
+from .caller import Answer, Caller
+from .ports import Agents, Clock, EventLog, Repositories, RepositoryUnusable
+from .register_project import load_project
+
+
+class UnknownModel(Invalid):
+    """Nobody knows this model."""
+
+    code = "unknown_model"
+
+
+class WorkspaceUnavailable(Rejected):
+    """The project's working directory cannot be used now."""
+
+    code = "workspace_unavailable"
+
+
+def start_orchestration(
+    project_id: str,
+    command: StartRun,
+    by: Caller,
+    log: EventLog,
+    clock: Clock,
+    repositories: Repositories,
+    agents: Agents,
+    *,
+    pinned_model: str | None = None,
+    answer: Callable[[Sequence[Draft]], Answer] | None = None,
+) -> Sequence[Fact]:
+    """
+    Store a coordinator run that starts at the tip of the project's default branch.
+
+    Raises:
+        ProjectNotFound, NoTeam, Invalid, InvalidPlan: see the decision.
+        UnknownModel: no agent answers to a model id that is asked for.
+        WorkspaceUnavailable: the repository is missing or broken.
+    """
+    project = load_project(project_id, log)
+    if not project.team:
+        raise NoTeam
+    models = _models(project, agents, pinned_model)
+    try:
+        tip = repositories.tip(Path(str(project.working_directory)), project.default_branch)
+    except RepositoryUnusable as unusable:
+        raise WorkspaceUnavailable(str(unusable), reason=unusable.code) from unusable
+    drafts = start_run(command, project, tip, str(project.working_directory), models)
+    expected = {draft.stream: 0 for draft in drafts}
+    return log.append(by.append(drafts, expected, clock.now(), answer(drafts) if answer else None))
+
+
+def run_model(project: Project, agents: Agents, pinned: str | None) -> str:
+    """Return the full model id of a run: the caller's, else the project's, else the installation's default."""
+    wanted = pinned or project.default_model_github_copilot or project.default_model_microsoft_foundry
+    return _resolved(wanted, agents)
+
+
+def _models(project: Project, agents: Agents, pinned: str | None) -> Mapping[str, str]:
+    default = run_model(project, agents, pinned)
+    return {
+        member.name: _resolved(member.model_id, agents) if member.model_id and not pinned else default
+        for member in project.team
+    }
+
+
+def _resolved(wanted: str | None, agents: Agents) -> str:
+    found = agents.resolve(wanted)
+    if found is None:
+        known = ", ".join(agent.name for agent in agents.known())
+        raise UnknownModel(f"No agent answers to {wanted!r}. Known agents: {known}; write `agent` or `agent/model`.")
+    return found
