@@ -99,7 +99,8 @@ class EventLog(Protocol):
         """
         Return facts of the whole log in position order, those greater than *after*.
 
-        Here and in the reads below, facts end before the first one that cannot be decoded.
+        Here and in the reads below, facts end before the first one that cannot be decoded: only an empty
+        answer says that there are no more.
 
         Raises:
             Undecodable: the very first fact after *after* cannot be decoded.

@@ -1,0 +1,171 @@
+"""The in-memory twins: a log that forgets everything when the process ends, a clock, wake-ups within one process."""
+
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from threading import Condition, Lock
+
+from ..application.ports import Announce, Answered, Clock
+from ..domain.event import Event
+from .event_codec import EventCodec, StoredRow
+from .numbering import AnswerKey, AnswerRow, FactRow, Known, Numbered, Prepared, Stored, Wanted, answered
+from .stored_log import Order, Recorder, StoredLog, Transaction, commit_batch
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        """Return the present moment, in UTC."""
+        return datetime.now(UTC)
+
+
+SYSTEM_CLOCK = SystemClock()
+
+
+class MemoryWakeups:
+    """Wake-ups between the threads of one process."""
+
+    def __init__(self) -> None:
+        self._position = 0
+        self._changed = Condition()
+
+    def announce(self, position: int) -> None:
+        """Tell every waiter that the log has reached *position*."""
+        with self._changed:
+            self._position = max(self._position, position)
+            self._changed.notify_all()
+
+    def wait(self, after: int, timeout_seconds: float) -> int:
+        """Return the newest announced position, as soon as it is greater than *after* or the time is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._position > after, timeout_seconds)
+            return self._position
+
+
+class MemoryRecorder:
+    """The tables as lists and maps. What is written is visible at once, and a failed transaction wrote nothing."""
+
+    def __init__(self) -> None:
+        self._head = Lock()
+        self._facts: list[FactRow] = []
+        self._words: dict[int, dict[str, bytes]] = {}
+        self._answers: dict[AnswerKey, tuple[AnswerRow, str]] = {}
+        self._streams = Counter[str]()
+        self._runs = Counter[str]()
+        self._roots = Counter[str]()
+        self._commands: dict[str, list[StoredRow]] = {}
+
+    @contextmanager
+    def transaction(self) -> Generator[Transaction]:
+        """Hold the head; see Recorder."""
+        with self._head:
+            yield self
+
+    def known(self, wanted: Wanted, answers_since: str) -> Known:
+        """Return what the log holds of *wanted*."""
+        return Known(
+            position=len(self._facts),
+            streams={name: self._streams[name] for name in wanted.streams},
+            runs={name: self._runs[name] for name in wanted.runs},
+            roots={name: self._roots[name] for name in wanted.roots},
+            commands={command: list(self._commands.get(command, ())) for command in wanted.commands},
+            answers={key: found for key in wanted.answers if (found := self.answered(key, answers_since)) is not None},
+        )
+
+    def write(self, numbered: Numbered, now: str, answers_since: str) -> None:
+        """Write facts, texts and answers; nothing here can fail half-way."""
+        for fact in numbered.facts:
+            self._words[fact.position] = {text.digest: text.words for text in fact.texts}
+            self._streams[fact.stream] += 1
+            self._runs.update(() if fact.run is None else (fact.run,))
+            self._roots.update(() if fact.root is None else (fact.root,))
+            self._commands.setdefault(fact.command_id, []).append(_stored(fact))
+        for row in numbered.answers:
+            i = row.idempotency
+            self._answers[i.principal, i.method, i.path, i.key] = row, now
+        # Readers take no lock: a fact is in the list only when its words are in place.
+        self._facts += numbered.facts
+
+    def rows(self, order: Order, name: str, after: int, limit: int) -> list[StoredRow]:
+        """Return the facts that *order* and *name* select, ascending from *after*."""
+        if order == "position":
+            return [_stored(fact) for fact in self._facts[after : after + max(limit, 0)]]
+        found = [fact for fact in self._facts if _belongs(fact, order, name) and (getattr(fact, order) or 0) > after]
+        return [_stored(fact) for fact in found[: max(limit, 0)]]
+
+    def words(self, positions: Sequence[int]) -> dict[int, dict[str, bytes]]:
+        """Return the words of these facts that are not erased."""
+        return {position: self._words.get(position, {}) for position in positions}
+
+    def head(self) -> int:
+        """Return the last position."""
+        return len(self._facts)
+
+    def run_head(self, run: str) -> int:
+        """Return the run's last run_sequence."""
+        return self._runs[run]
+
+    def answered(self, key: AnswerKey, answers_since: str) -> Answered | None:
+        """Return the stored answer, unless it is older than *answers_since*."""
+        row, created = self._answers.get(key, (None, ""))
+        return None if row is None or created <= answers_since else answered(row.idempotency, row.position)
+
+    def erase(self, runs: Sequence[str], *, output_only: bool, before: str | None) -> int:
+        """Forget words for good; return how many."""
+        erased = 0
+        with self._head:
+            for fact in self._facts:
+                if fact.run in runs and (fact.is_output or not output_only) and (before is None or fact.at < before):
+                    erased += len(self._words.get(fact.position, {}))
+                    self._words[fact.position] = {}
+        return erased
+
+    def close(self) -> None:
+        """Keep everything: whoever still holds the recorder may read it."""
+
+
+class InTurn:
+    """Appends one after the other, each in its caller's thread."""
+
+    def __init__(self, recorder: Recorder, clock: Clock, announce: Announce | None) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._announce = announce
+
+    def append(self, prepared: Prepared) -> Stored:
+        """Return once the facts are stored. Raises Conflict, AlreadyAnswered."""
+        (outcome,) = commit_batch(self._recorder, [prepared], self._clock.now())
+        if not isinstance(outcome, Stored):
+            raise outcome
+        if self._announce is not None and outcome.rows:
+            self._announce(outcome.rows[-1].position)
+        return outcome
+
+    def close(self) -> None:
+        """Nothing waits here."""
+
+
+class MemoryLog(StoredLog):
+    """The EventLog in memory: the same codec, numbering and refusals, so the same bytes."""
+
+    def __init__(
+        self,
+        catalogue: Mapping[str, type[Event]],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        announce: Announce | None = None,
+    ) -> None:
+        recorder = MemoryRecorder()
+        super().__init__(recorder, EventCodec(catalogue), InTurn(recorder, clock, announce), clock)
+
+
+def _stored(fact: FactRow) -> StoredRow:
+    return StoredRow(fact.position, fact.run, fact.state)
+
+
+def _belongs(fact: FactRow, order: Order, name: str) -> bool:
+    if order == "version":
+        return fact.stream == name
+    return fact.run == name if order == "run_sequence" else fact.root == name and not fact.is_output

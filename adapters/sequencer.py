@@ -1,0 +1,137 @@
+"""One writer for each process: what is waiting goes into one transaction, and everybody is answered."""
+
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from threading import Condition, Lock, Thread
+
+from ..application.ports import Announce, Clock, LogUnavailable
+from .numbering import Outcome, Prepared, Stored
+from .stored_log import Recorder, commit_batch
+
+#: How many appends may wait; more have to wait for a place among them.
+MAX_WAITING = 1024
+#: How much one transaction takes: a batch holds the head for all replicas, so it has to stay short.
+MAX_BATCH_APPENDS = 256
+MAX_BATCH_FACTS = 2000
+#: How long an append waits for a place before its caller is told to come again.
+PLACE_TIMEOUT_SECONDS = 10.0
+
+
+class Waiting:
+    """An append on its way, and the place where its caller waits for the outcome."""
+
+    __slots__ = ("outcome", "prepared")
+
+    def __init__(self, prepared: Prepared) -> None:
+        self.prepared = prepared
+        self.outcome: Future[Stored] = Future()
+
+    def settle(self, outcome: Outcome | Exception) -> None:
+        """Hand the outcome to the caller."""
+        if isinstance(outcome, Stored):
+            self.outcome.set_result(outcome)
+        else:
+            self.outcome.set_exception(outcome)
+
+
+class Sequencer:
+    """Group commit over a recorder. *announce* is told each new head after its facts are durable."""
+
+    def __init__(self, recorder: Recorder, clock: Clock, announce: Announce) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._announce = announce
+        self._queue: deque[Waiting] = deque()
+        self._closed = False
+        lock = Lock()
+        self._filled = Condition(lock)
+        self._freed = Condition(lock)
+        self._thread = Thread(target=self._drain, name="sequencer", daemon=True)
+        self._thread.start()
+
+    def append(self, prepared: Prepared) -> Stored:
+        """
+        Return once the facts are durable, with the batch that they became part of.
+
+        Raises:
+            Conflict, AlreadyAnswered: nothing of this append was stored.
+            LogUnavailable: it is not known whether the facts are stored; the same command id tells, later.
+        """
+        waiting = Waiting(prepared)
+        with self._freed:
+            if not self._freed.wait_for(self._takes_more, PLACE_TIMEOUT_SECONDS):
+                raise LogUnavailable("too many commands are waiting to be stored")
+            if self._closed:
+                raise LogUnavailable("the event log is closed")
+            self._queue.append(waiting)
+            self._filled.notify()
+        return waiting.outcome.result()
+
+    def close(self) -> None:
+        """Answer everybody who waits, and end the writer."""
+        with self._filled:
+            self._closed = True
+            self._filled.notify_all()
+            self._freed.notify_all()
+        self._thread.join()
+
+    def _takes_more(self) -> bool:
+        return self._closed or len(self._queue) < MAX_WAITING
+
+    def _drain(self) -> None:
+        while batch := self._take():
+            self._settle(batch)
+
+    def _take(self) -> list[Waiting]:
+        """Return what waits, as much as one transaction takes; nothing only when closed and drained."""
+        with self._filled:
+            self._filled.wait_for(lambda: self._queue or self._closed)
+            batch: list[Waiting] = []
+            facts = 0
+            while self._queue and len(batch) < MAX_BATCH_APPENDS and facts < MAX_BATCH_FACTS:
+                batch.append(self._queue.popleft())
+                facts += len(batch[-1].prepared.facts)
+            self._freed.notify(len(batch))
+            return batch
+
+    def _settle(self, batch: Sequence[Waiting]) -> None:
+        try:
+            outcomes = self._commit([waiting.prepared for waiting in batch])
+        except LogUnavailable as error:
+            for waiting in batch:  # each its own error: threads that raise one share its traceback
+                waiting.settle(LogUnavailable(str(error)))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to one append, and the others go on
+            self._settle_apart(batch, error)
+        else:
+            for waiting, outcome in zip(batch, outcomes, strict=True):
+                waiting.settle(outcome)
+            self._tell(outcomes)
+
+    def _settle_apart(self, batch: Sequence[Waiting], error: Exception) -> None:
+        """One append of the batch spoils the transaction: each gets its own, so that only that one fails."""
+        if len(batch) == 1:
+            batch[0].settle(error)
+            return
+        for waiting in batch:
+            self._settle([waiting])
+
+    def _commit(self, batch: Sequence[Prepared]) -> list[Outcome]:
+        try:
+            return commit_batch(self._recorder, batch, self._clock.now())
+        except LogUnavailable:
+            # Once more at once, for a connection that died while it was idle. If the first commit did succeed
+            # and only its acknowledgement was lost, the command ids answer now.
+            return commit_batch(self._recorder, batch, self._clock.now())
+
+    def _tell(self, outcomes: Sequence[Outcome]) -> None:
+        positions = [outcome.rows[-1].position for outcome in outcomes if isinstance(outcome, Stored) and outcome.rows]
+        if positions:
+            # A hint that fails costs latency; a writer that dies of it would cost every command after it.
+            with suppress(Exception):
+                self._announce(max(positions))
+
+
+def ignore(position: int) -> None:
+    """Announce to nobody."""

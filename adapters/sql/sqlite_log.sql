@@ -1,0 +1,59 @@
+-- The event log in SQLite. Times are text as in the envelope, so that their order is the order of time.
+BEGIN IMMEDIATE;
+
+CREATE TABLE IF NOT EXISTS events (
+    position INTEGER PRIMARY KEY,
+    stream TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    topic TEXT NOT NULL,
+    state BLOB NOT NULL,
+    run TEXT,
+    run_sequence INTEGER,
+    root TEXT,
+    root_sequence INTEGER,
+    is_output INTEGER NOT NULL DEFAULT 0,
+    command_id TEXT,
+    at TEXT
+);
+CREATE UNIQUE INDEX IF NOT EXISTS events_stream ON events (stream, version);
+CREATE UNIQUE INDEX IF NOT EXISTS events_run ON events (run, run_sequence) WHERE run IS NOT NULL;
+CREATE UNIQUE INDEX IF NOT EXISTS events_root ON events (root, root_sequence) WHERE root IS NOT NULL;
+CREATE INDEX IF NOT EXISTS events_command ON events (command_id) WHERE command_id IS NOT NULL;
+
+CREATE TABLE IF NOT EXISTS texts (
+    position INTEGER NOT NULL,
+    digest TEXT NOT NULL,
+    run TEXT,
+    is_output INTEGER NOT NULL,
+    salt BLOB NOT NULL,
+    words BLOB NOT NULL,
+    PRIMARY KEY (position, digest)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS texts_run ON texts (run, position) WHERE run IS NOT NULL;
+
+CREATE TABLE IF NOT EXISTS idempotency (
+    principal TEXT NOT NULL,
+    method TEXT NOT NULL,
+    path TEXT NOT NULL,
+    key TEXT NOT NULL,
+    body_digest TEXT NOT NULL,
+    status INTEGER NOT NULL,
+    answer BLOB NOT NULL,
+    position INTEGER NOT NULL,
+    created TEXT NOT NULL,
+    PRIMARY KEY (principal, method, path, key)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS idempotency_created ON idempotency (created);
+
+-- One row: where the log ends. Whoever writes holds it.
+CREATE TABLE IF NOT EXISTS head (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    position INTEGER NOT NULL
+);
+INSERT INTO head (id, position) VALUES (1, 0) ON CONFLICT DO NOTHING;
+
+-- The same facts under the names that the event sourcing library reads by.
+CREATE VIEW IF NOT EXISTS stored_events AS
+SELECT position AS rowid, stream AS originator_id, version AS originator_version, topic, state FROM events;
+
+COMMIT;
