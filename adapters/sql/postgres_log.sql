@@ -1,0 +1,60 @@
+-- The event log in PostgreSQL. Times are text as in the envelope, so that their order is the order of time.
+
+-- Replicas that start together make the tables one after the other.
+SELECT pg_advisory_xact_lock(hashtext('steersman event log'));
+
+CREATE TABLE IF NOT EXISTS events (
+    position bigint PRIMARY KEY,
+    stream text NOT NULL,
+    version bigint NOT NULL,
+    topic text NOT NULL,
+    state bytea NOT NULL,
+    run text,
+    run_sequence bigint,
+    root text,
+    root_sequence bigint,
+    is_output boolean NOT NULL DEFAULT false,
+    command_id text,
+    at text
+);
+CREATE UNIQUE INDEX IF NOT EXISTS events_stream ON events (stream, version);
+CREATE UNIQUE INDEX IF NOT EXISTS events_run ON events (run, run_sequence) WHERE run IS NOT NULL;
+CREATE UNIQUE INDEX IF NOT EXISTS events_root ON events (root, root_sequence) WHERE root IS NOT NULL;
+CREATE INDEX IF NOT EXISTS events_command ON events (command_id) WHERE command_id IS NOT NULL;
+
+CREATE TABLE IF NOT EXISTS texts (
+    position bigint NOT NULL,
+    digest text NOT NULL,
+    run text,
+    is_output boolean NOT NULL,
+    salt bytea NOT NULL,
+    words bytea NOT NULL,
+    PRIMARY KEY (position, digest)
+);
+CREATE INDEX IF NOT EXISTS texts_run ON texts (run, position) WHERE run IS NOT NULL;
+
+CREATE TABLE IF NOT EXISTS idempotency (
+    principal text NOT NULL,
+    method text NOT NULL,
+    path text NOT NULL,
+    key text NOT NULL,
+    body_digest text NOT NULL,
+    status integer NOT NULL,
+    answer bytea NOT NULL,
+    position bigint NOT NULL,
+    created text NOT NULL,
+    PRIMARY KEY (principal, method, path, key)
+);
+CREATE INDEX IF NOT EXISTS idempotency_created ON idempotency (created);
+
+-- One row: where the log ends. Whoever writes locks it, so that commit order is position order. It is rewritten
+-- by every commit: half-empty pages let the new version stand beside the old one, in no index.
+CREATE TABLE IF NOT EXISTS head (
+    id integer PRIMARY KEY CHECK (id = 1),
+    position bigint NOT NULL
+) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
+INSERT INTO head (id, position) VALUES (1, 0) ON CONFLICT DO NOTHING;
+
+-- The same facts under the names that the event sourcing library reads by.
+CREATE OR REPLACE VIEW stored_events AS
+SELECT stream AS originator_id, version AS originator_version, topic, state, position AS notification_id FROM events;
