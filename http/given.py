@@ -1,0 +1,142 @@
+"""What a handler may ask for; app.py provides it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+from litestar.di import NamedDependency
+from litestar.params import SkipValidation
+
+from ..application.ports import Agents, Clock, EventLog, Repositories, Views
+from ..application.run_log import RunLog
+from ..domain.event import Fact
+
+Scope = Literal["viewer", "operator"]
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    """Who sent a request, and what their token lets them do at most."""
+
+    user: str
+    scope: Scope
+
+
+class Tokens(Protocol):
+    """The bearer tokens of this installation. Only digests are kept."""
+
+    def authenticate(self, raw: str) -> tuple[str, Scope] | None:
+        """Return the user and scope of a token that is issued and not revoked, else None."""
+        ...
+
+
+class Frame(Protocol):
+    """One fact as it is sent on a feed, encoded at most once however many clients get it."""
+
+    @property
+    def fact(self) -> Fact:
+        """The fact that the frame shows."""
+        ...
+
+    @property
+    def of_run(self) -> bytes:
+        """The frame on the feed of its run: its id is the run_sequence."""
+        ...
+
+    @property
+    def of_log(self) -> bytes:
+        """The frame on the feed of the whole log: its id is the position."""
+        ...
+
+
+class Subscription(Protocol):
+    """One client's live frames, in order and without a gap from the moment of subscribing until it is cut."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the client read too slowly: nothing more arrives, and what it did not take is dropped."""
+        ...
+
+    def take(self) -> Sequence[Frame]:
+        """Return, and forget, what has arrived. Never blocks."""
+        ...
+
+    def close(self) -> None:
+        """Take no more frames. Closing twice is no fault."""
+        ...
+
+
+class Quarantined(Protocol):
+    """A fact that cannot be decoded; the feed goes on behind it."""
+
+    @property
+    def position(self) -> int:
+        """Where the fact stands in the log."""
+        ...
+
+    @property
+    def run(self) -> str | None:
+        """The run that is to be let go of."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it cannot be decoded."""
+        ...
+
+
+class Feed(Protocol):
+    """The log as it grows, read once for all clients of this process."""
+
+    @property
+    def position(self) -> int:
+        """The position up to which the log has been handed to subscribers."""
+        ...
+
+    @property
+    def quarantined(self) -> Sequence[Quarantined]:
+        """The facts that could not be decoded."""
+        ...
+
+    def subscribe(self, run: str | None, wake: Callable[[], None]) -> Subscription:
+        """
+        Return a subscription to a run's facts, or to all.
+
+        Every fact above `position` is delivered. *wake* is called from another thread whenever there is
+        something to take, or the subscription is cut; it must neither block nor raise.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The knobs of the API; tests turn some of them."""
+
+    #: A comment line is sent on a silent feed this often.
+    keepalive_seconds: float = 15.0
+    #: How long a read waits for its view to reach `Steersman-Min-Position`.
+    min_position_seconds: float = 2.0
+    #: How long a feed stays open behind a run's end for what is cleared away after it.
+    linger_seconds: float = 5.0
+    max_body_bytes: int = 1024 * 1024
+    version: str = "0.1.0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """Everything that the API stands on; `ops` wires it, tests put twins in."""
+
+    log: EventLog
+    runs: RunLog
+    clock: Clock
+    views: Views
+    repositories: Repositories
+    agents: Agents
+    tokens: Tokens
+    feed: Feed
+    data_dir: Path
+    settings: Settings = field(default_factory=Settings)
+
+
+Given: TypeAlias = NamedDependency[SkipValidation[Services]]
