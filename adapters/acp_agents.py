@@ -1,0 +1,120 @@
+"""The coding agents of this installation, each started under its own keeper and spoken to over ACP."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from ..application.ports import AgentFailed, AgentInfo, SessionRequest
+from .acp_session import AcpSession
+from .agent_process import AgentProcess, Launch
+from .agents_file import AgentCommand, agent_environment, find_command, read_agents
+
+START_TIMEOUT_SECONDS = 30.0
+
+
+class AcpAgents:
+    """
+    The `Agents` of agents.toml, and the rehearsal agent. One event loop, on one thread, speaks with all of them.
+
+    With *deadline_seconds* the keepers kill what they keep unless `renew` is called at least that often: an owner
+    that has lost its lease, or hangs, leaves no agent behind.
+    """
+
+    def __init__(
+        self,
+        agents_file: Path | None,
+        data_dir: Path,
+        *,
+        start_timeout_seconds: float = START_TIMEOUT_SECONDS,
+        deadline_seconds: float | None = None,
+    ) -> None:
+        """Read agents.toml. Raises AgentsFileInvalid."""
+        self._agents = read_agents(agents_file, data_dir)
+        self._start_timeout_seconds = start_timeout_seconds
+        self._deadline_seconds = deadline_seconds
+        self._processes: set[AgentProcess] = set()
+        self._sessions: set[AcpSession] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="agents", daemon=True)
+        self._thread.start()
+
+    def known(self) -> Sequence[AgentInfo]:
+        default = self._agents.default
+        names = sorted(self._agents.commands, key=lambda name: (name != default, name))
+        return [self._info(name, self._agents.commands[name]) for name in names]
+
+    def resolve(self, model_id: str | None) -> str | None:
+        if model_id is None:
+            return self._agents.default
+        name, slash, model = model_id.partition("/")
+        return model_id if name in self._agents.commands and (model or not slash) else None
+
+    def open(self, request: SessionRequest) -> AcpSession:
+        name, _, model = request.model_id.partition("/")
+        command = self._agents.commands.get(name)
+        if command is None:
+            raise AgentFailed("agent_not_installed", f"no agent is named {name!r}", retryable=False)
+        takes_model = command.takes_model()
+        command = command.with_model(model)
+        path = find_command(command)
+        if path is None:
+            raise AgentFailed("agent_not_installed", f"{command.command[0]!r} is not on PATH", retryable=False)
+        environment = agent_environment(command, request.run_id)
+        launch = Launch(path=path, argv=command.command, cwd=request.cwd, env=environment)
+        work = self._open(launch, request, None if takes_model or not model else model)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def renew(self) -> None:
+        """Put every keeper's deadline off, to `deadline_seconds` from now. Returns at once."""
+        self._loop.call_soon_threadsafe(self._renew)
+
+    def close(self) -> None:
+        """End every agent. On return none is alive, and the loop's thread is gone."""
+        if self._loop.is_closed():
+            return
+        asyncio.run_coroutine_threadsafe(self._shut(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def _open(self, launch: Launch, request: SessionRequest, model: str | None) -> AcpSession:
+        process = await AgentProcess.start(launch, self._deadline_seconds)
+        self._processes.add(process)
+        session = AcpSession(self._loop, process, request)
+        self._sessions.add(session)
+        session.on_closed = lambda: self._forget(session, process)
+        try:
+            await session.open(self._start_timeout_seconds, model)
+        except BaseException:
+            await session.shut()
+            raise
+        return session
+
+    def _forget(self, session: AcpSession, process: AgentProcess) -> None:
+        self._sessions.discard(session)
+        self._processes.discard(process)
+
+    def _renew(self) -> None:
+        if self._deadline_seconds is not None:
+            for process in self._processes:
+                process.extend(self._deadline_seconds)
+
+    async def _shut(self) -> None:
+        await asyncio.gather(*(session.shut() for session in list(self._sessions)), return_exceptions=True)
+        await self._loop.shutdown_default_executor()
+
+    def _info(self, name: str, command: AgentCommand) -> AgentInfo:
+        return AgentInfo(
+            name=name,
+            command=command.command,
+            installed=find_command(command) is not None,
+            is_default=name == self._agents.default,
+        )
