@@ -1,0 +1,289 @@
+"""The port `Repositories` on git's own files, without a git: each call opens the repository for itself, in any thread."""
+
+import os
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+from dulwich.errors import NotGitRepository
+from dulwich.file import FileLocked
+from dulwich.filters import FilterError
+from dulwich.index import IndexEntry
+from dulwich.objects import ObjectID
+from dulwich.refs import Ref
+from dulwich.repo import Repo, UnsupportedExtension, UnsupportedVersion
+
+from ..application.ports import (
+    ChangedFile,
+    Commit,
+    CommitFailed,
+    Contribution,
+    FileView,
+    GitConflict,
+    Integrated,
+    MergeOutcome,
+    PathConflict,
+    RepositoryState,
+    RepositoryUnusable,
+)
+from . import git_diff, git_worktrees
+from .git_checkout import ForbiddenPath, tree_entries
+from .git_filters import Filters, Ignored
+from .git_index import CheckoutIndex, index_lock, unknown_entry
+from .git_landing import Landing, blocked, land
+from .git_merge import is_ancestor, merge_bases, merge_commits
+from .git_objects import Objects, new_commit
+from .git_refs import CONFLICTS, HEADS, IDENTITY, branch_ref, read_ref, swap_ref
+from .git_staging import Staging
+from .git_worktrees import Checkout
+
+T = TypeVar("T")
+
+
+def hexadecimal(name: str) -> ObjectID:
+    """Return a commit's name as the library wants it."""
+    return ObjectID(name.encode())
+
+
+@contextmanager
+def opened(path: Path) -> Generator[Repo]:
+    """Open a repository for one call. Raises RepositoryUnusable."""
+    try:
+        repo = Repo(os.path.realpath(path))
+    except NotGitRepository as error:
+        code = "not_a_repository" if path.is_dir() else "workspace_missing"
+        raise RepositoryUnusable(code, f"{path} is not the top of a git repository") from error
+    except (UnsupportedVersion, UnsupportedExtension) as error:
+        raise RepositoryUnusable("unsupported_repository", f"{path} needs a newer git format: {error}") from error
+    with repo:
+        yield repo
+
+
+class GitRepositories:
+    """Git, through dulwich. It holds nothing between calls and may be shared by threads and repeated after a crash."""
+
+    def inspect(self, path: Path) -> RepositoryState:
+        """Return the repository's state. Raises RepositoryUnusable."""
+        if not path.is_dir():
+            raise RepositoryUnusable("workspace_missing", f"{path} is not a directory")
+        with opened(path) as repo:
+            if repo.bare:
+                raise RepositoryUnusable("bare_repository", f"{path} is bare: it has no files to work on")
+            if repo.object_format.name != "sha1" or not hasattr(repo.refs, "read_loose_ref"):
+                raise RepositoryUnusable("unsupported_repository", f"{path} does not use SHA-1 and files for refs")
+            ref = self._checked_out(repo, path)
+            tip = read_ref(repo, ref)
+            if tip is None:
+                code = "unborn_branch" if repo.get_refs() else "no_commit"
+                raise RepositoryUnusable(code, f"{path} has no commit on {ref.decode(errors='replace')}")
+            return RepositoryState(
+                path=Path(os.path.realpath(repo.path)),
+                branch=ref.removeprefix(HEADS).decode(errors="surrogateescape"),
+                tip=Commit(commit=tip.decode(), tree=Objects(repo).tree_of(tip).decode()),
+            )
+
+    def _checked_out(self, repo: Repo, path: Path) -> Ref:
+        content = repo.refs.read_ref(Ref(b"HEAD")) or b""
+        if not content.startswith(b"ref: " + HEADS):
+            raise RepositoryUnusable("detached_head", f"{path} has no branch checked out")
+        return Ref(content.removeprefix(b"ref: ").strip())
+
+    def ensure_worktree(self, repository: Path, worktree: Path, branch: str, base: str) -> None:
+        """
+        Make *branch* (at *base* if it is new) and a worktree that has it checked out, or find both as they are.
+
+        A worktree whose admin entry was pruned is taken back with its files. Raises GitConflict if something else
+        is at its path.
+        """
+        with opened(repository) as repo:
+            git_worktrees.ensure(repo, worktree, branch, hexadecimal(base))
+
+    def commit_worktree(
+        self, repository: Path, worktree: Path, branch: str, parent: str, at: datetime, message: str
+    ) -> Commit:
+        """
+        Commit everything that is changed in the worktree on top of *parent* and move *branch* to it.
+
+        Where the agent committed by itself, or moved the branch, its files are what counts: they become the one
+        commit on *parent*, and the branch moves from wherever the agent left it. It does not move if a commit of
+        ours stands on *parent* there already: that is somebody who came first (GitConflict). A branch that the agent
+        switched to is never moved; the worktree is back on *branch* afterwards.
+
+        Submodules stay at the commit that is recorded; repositories that the agent made below are left alone.
+        """
+        try:
+            with opened(repository) as repo:
+                found = git_worktrees.find_worktree(repo, worktree)
+                if found is None or not os.path.isdir(found.root):
+                    raise CommitFailed(f"{worktree} is no worktree of {repository}")
+                return self._commit(found, branch_ref(branch), hexadecimal(parent), at, message)
+        except (OSError, ForbiddenPath, FilterError, FileLocked, KeyError) as error:
+            raise CommitFailed(f"{worktree} could not be committed: {error}") from error
+
+    def _commit(self, checkout: Checkout, ref: Ref, parent: ObjectID, at: datetime, message: str) -> Commit:
+        with checkout.open() as repo, index_lock(checkout.directory) as lock:
+            objects = Objects(repo)
+            before = objects.tree_of(parent)
+            entries = self._stage(checkout, repo, objects, before)
+            tree = objects.tree({path: (entry.mode, entry.sha) for path, entry in entries.items()})
+            made = parent if tree == before else objects.add(new_commit(tree, [parent], at, message))
+            # Durable before the branch may point to it. If we crash from here on, the redo makes the same commit.
+            objects.flush()
+            self._move_from_anywhere(repo, ref, parent, made)
+            git_worktrees.set_head(checkout, ref)
+            lock.write(entries)
+            return Commit(commit=made.decode(), tree=tree.decode())
+
+    def _stage(self, checkout: Checkout, repo: Repo, objects: Objects, before: ObjectID) -> dict[bytes, IndexEntry]:
+        index = CheckoutIndex.of(checkout.directory)
+        if not index.exists:
+            # What the parent has is tracked, whatever .gitignore says of it.
+            entries = tree_entries(objects, before).items()
+            index.entries = {path: unknown_entry(*entry) for path, entry in entries}
+        filters = Filters(repo, None)
+        try:
+            return Staging(checkout.files(repo), index, objects, filters, Ignored(repo, checkout.root)).stage()
+        finally:
+            filters.close()
+
+    def _move_from_anywhere(self, repo: Repo, ref: Ref, parent: ObjectID, made: ObjectID) -> None:
+        present = read_ref(repo, ref)
+        if present not in (parent, made) and present is not None:
+            if not ref.startswith(HEADS + b"steersman/"):
+                raise GitConflict(f"{ref.decode()} is not at {parent.decode()}")
+            if self._is_ours_on(repo, parent, present):
+                raise GitConflict(f"{ref.decode()} already has another commit of ours on {parent.decode()}")
+        if not swap_ref(repo, ref, present, made):
+            raise GitConflict(f"{ref.decode()} moved meanwhile")
+
+    def _is_ours_on(self, repo: Repo, parent: ObjectID, tip: ObjectID) -> bool:
+        """Return whether a commit of ours that continues *parent* is part of *tip*."""
+        for entry in repo.get_walker(include=[tip], exclude=[parent]):
+            commit = entry.commit
+            if commit.committer == IDENTITY and commit.parents[:1] == [parent]:
+                return True
+        return False
+
+    def reset_worktree(self, repository: Path, worktree: Path, branch: str, commit: str) -> None:
+        """Put branch and files back to *commit*; whatever else is in the worktree, ignored files too, is gone."""
+        with opened(repository) as repo:
+            ref = branch_ref(branch)
+            if not swap_ref(repo, ref, read_ref(repo, ref), hexadecimal(commit)):
+                raise GitConflict(f"{branch} moved meanwhile")
+            git_worktrees.ensure(repo, worktree, branch, hexadecimal(commit))
+            found = git_worktrees.find_worktree(repo, worktree)
+            if found is not None:
+                git_worktrees.reset(found, ref)
+
+    def remove_worktree(self, repository: Path, worktree: Path, branch: str | None) -> None:
+        """Remove the worktree, its admin entry and, if named, its branch. Absent ones, the repository too, are no fault."""
+        if Path(os.path.realpath(repository)).is_relative_to(os.path.realpath(worktree)):
+            raise GitConflict(f"{worktree} holds the repository itself")
+        try:
+            with opened(repository) as repo:
+                git_worktrees.remove(repo, worktree, branch)
+        except RepositoryUnusable:
+            git_worktrees.remove_directory(worktree, is_ours=False)
+
+    def integrate(
+        self, repository: Path, base: str, contributions: Sequence[Contribution], at: datetime, message: str
+    ) -> Integrated:
+        """
+        Merge the contributions onto *base* in the given order, moving no ref but refs/steersman/conflicts/*.
+
+        What is contained already adds nothing; what continues the integrated commit is taken as it is. Of a merge
+        with conflicts the integrated side stays reachable under a ref that is named by the merge commit.
+        """
+        with opened(repository) as repo:
+            objects = Objects(repo)
+            present, conflicts = hexadecimal(base), list[PathConflict]()
+            for contribution in contributions:
+                theirs = hexadecimal(contribution.commit)
+                if is_ancestor(repo, theirs, present):
+                    continue
+                if is_ancestor(repo, present, theirs):
+                    present = theirs
+                    continue
+                merged = merge_commits(repo, objects, present, theirs)
+                made = objects.add(new_commit(merged.tree, [present, theirs], at, message))
+                objects.flush()
+                if merged.conflicts:
+                    conflicts.append(self._keep(repo, contribution.branch, merged.conflicts, made, present))
+                present = made
+            tree = objects.tree_of(present)
+            return Integrated(
+                commit=present.decode(),
+                tree=tree.decode(),
+                has_changes=tree != objects.tree_of(hexadecimal(base)),
+                conflicts=tuple(conflicts),
+            )
+
+    def _keep(self, repo: Repo, branch: str, paths: Sequence[bytes], made: ObjectID, other: ObjectID) -> PathConflict:
+        """Keep the side that lost. The ref follows from the commit, so that a redo finds it done."""
+        ref = CONFLICTS + made.decode()
+        if not swap_ref(repo, Ref(ref.encode()), None, other):
+            raise GitConflict(f"{ref} is in use")
+        return PathConflict(branch=branch, paths=tuple(git_diff.shown(path) for path in paths), ref=ref)
+
+    def point_branch(self, repository: Path, branch: str, old: str | None, new: str) -> None:
+        """Move *branch* from *old* (None: it does not exist) to *new*; done already is fine. Raises GitConflict."""
+        with opened(repository) as repo:
+            if not swap_ref(repo, branch_ref(branch), hexadecimal(old) if old else None, hexadecimal(new)):
+                raise GitConflict(f"{branch} is at neither {old} nor {new}")
+
+    def prepare_merge(
+        self, repository: Path, branch: str, approved: Commit, at: datetime, message: str
+    ) -> MergeOutcome:
+        """
+        Find out, moving nothing, what merging *approved* into *branch* gives.
+
+        A branch that is gone is `blocked` with reason head_moved; one without a common ancestor conflicts.
+        """
+        with opened(repository) as repo:
+            objects = Objects(repo)
+            theirs, tip = hexadecimal(approved.commit), read_ref(repo, branch_ref(branch))
+            if objects.tree_of(theirs).decode() != approved.tree:
+                raise GitConflict(f"{approved.commit} has another tree than the approved one")
+            if tip is None:
+                return blocked("head_moved")
+            if is_ancestor(repo, theirs, tip):
+                return MergeOutcome(state="merged", commit=tip.decode())
+            if is_ancestor(repo, tip, theirs):
+                return MergeOutcome(state="merged", commit=approved.commit)
+            merged = merge_commits(repo, objects, tip, theirs)
+            if merged.conflicts or not merge_bases(repo, tip, theirs):
+                paths = tuple(git_diff.shown(path) for path in merged.conflicts)
+                return MergeOutcome(state="conflicted", conflicting_paths=paths)
+            made = objects.add(new_commit(merged.tree, [tip, theirs], at, message))
+            objects.flush()
+            return MergeOutcome(state="merged", commit=made.decode())
+
+    def merge(self, repository: Path, branch: str, old: str, new: str) -> MergeOutcome:
+        """Move *branch* from *old* to *new*, with the files of a clean checkout of it, if there is one."""
+        with opened(repository) as repo:
+            return land(repo, Landing(ref=branch_ref(branch), old=hexadecimal(old), new=hexadecimal(new)))
+
+    def changed_files(self, repository: Path, base: str, head: str) -> Sequence[ChangedFile]:
+        """Return the files that differ between two commits, ordered by path."""
+        return self._compared(repository, base, head, git_diff.changed_files)
+
+    def file(self, repository: Path, base: str, head: str, path: str) -> FileView | None:
+        """Return one file as a comparison of two commits; None if neither has it. Never reads outside the trees."""
+        return self._compared(
+            repository, base, head, lambda objects, old, new: git_diff.view_file(objects, old, new, path)
+        )
+
+    def diff(self, repository: Path, base: str, head: str, limit_bytes: int) -> str:
+        """Return the unified diff between two commits, cut at *limit_bytes* with a line that says so."""
+        return self._compared(
+            repository, base, head, lambda objects, old, new: git_diff.whole_diff(objects, old, new, limit_bytes)
+        )
+
+    def _compared(
+        self, repository: Path, base: str, head: str, compare: Callable[[Objects, ObjectID, ObjectID], T]
+    ) -> T:
+        with opened(repository) as repo:
+            objects = Objects(repo)
+            return compare(objects, objects.tree_of(hexadecimal(base)), objects.tree_of(hexadecimal(head)))
