@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
 from uuid import NAMESPACE_OID, uuid5
 
 from . import prompts
@@ -155,10 +154,13 @@ def fail_child(
     return _both(run, child, failed, step(SubtaskFailed, subtask, "failed", at, reason=words))
 
 
-def refusal_of(stop_reason: str) -> tuple[str, Literal[True]] | None:
-    """Return why a turn that ended like this has no result, and that it may have one later; None if it has."""
-    reasons = {"refusal": "agent_refused", "max_tokens": "agent_turn_limit", "max_turn_requests": "agent_turn_limit"}
-    return (reasons[stop_reason], True) if stop_reason in reasons else None
+def refusal_of(stop_reason: str) -> str | None:
+    """Return the error code of a turn that ended like this without a result; None if it has one."""
+    return {
+        "refusal": "agent_refused",
+        "max_tokens": "agent_turn_limit",
+        "max_turn_requests": "agent_turn_limit",
+    }.get(stop_reason)
 
 
 def _completed(run: Run, child: ChildRun, subtask: Subtask, at: datetime) -> Sequence[Draft]:

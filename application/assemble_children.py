@@ -1,0 +1,49 @@
+"""Put the children's work together on the integration branch, and open the gate over it."""
+
+from datetime import datetime
+
+from ..domain import review
+from ..domain.assembly import ConflictAutoResolved
+from ..domain.effects import AssembleChildren
+from ..domain.event import Text
+from ..domain.git import Commit
+from ..domain.turns import Overtaken
+from .ports import PathConflict
+from .work_on_subtask import contributions
+from .workshop import Workshop
+
+
+def assemble_children(effect: AssembleChildren, shop: Workshop) -> None:
+    """On return the assembled tree is on the integration branch, and a person is asked about exactly that tree."""
+    run = shop.runs.run(effect.run_id)
+    try:
+        plan, assembly = review.assembling(run)
+        repository = shop.repository(run)
+        integrated = shop.repositories.integrate(
+            repository,
+            run.base.commit,
+            contributions(run, plan.in_order()),
+            datetime.fromisoformat(assembly.started_at),
+            f"Assemble round {assembly.round}\n\nSteersman-Run: {run.run_id}\n",
+        )
+        previous = assembly.previous.commit if assembly.previous else None
+        shop.repositories.point_branch(repository, assembly.branch, previous, integrated.commit)
+        # If we crash here, the redo makes the same commit and finds the branch where it belongs.
+        conflicts = [_shown(plan.work_plan_id, conflict) for conflict in integrated.conflicts]
+        assembled = Commit(commit=integrated.commit, tree=integrated.tree)
+        shop.decide(
+            effect.run_id,
+            lambda run: review.open_gate(run, assembled, has_changes=integrated.has_changes, conflicts=conflicts),
+        )
+    except Overtaken:
+        return
+
+
+def _shown(work_plan_id: str, conflict: PathConflict) -> ConflictAutoResolved:
+    return ConflictAutoResolved(
+        work_plan_id=work_plan_id,
+        conflicting_branch=conflict.branch,
+        conflicting_files=tuple(Text(path) for path in conflict.paths),
+        strategy="accept_child",
+        ref=conflict.ref,
+    )

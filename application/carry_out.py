@@ -1,0 +1,43 @@
+"""Which effect is carried out where."""
+
+from ..domain.effects import AssembleChildren, ClearAway, Effect, MakePlan, MergeAssembly, WorkOnSubtask
+from .assemble_children import assemble_children
+from .clear_away import clear_away
+from .make_plan import make_plan
+from .merge_assembly import merge_assembly
+from .work_on_subtask import work_on_subtask
+from .workshop import Workshop
+
+
+def carry_out(effect: Effect, shop: Workshop) -> None:
+    """On return the effect is proved by a fact, or no longer called for. Raises what stood in the way for now."""
+    match effect:
+        case MakePlan():
+            make_plan(effect, shop)
+        case WorkOnSubtask():
+            work_on_subtask(effect, shop)
+        case AssembleChildren():
+            assemble_children(effect, shop)
+        case MergeAssembly():
+            merge_assembly(effect, shop)
+        case ClearAway():
+            clear_away(effect, shop)
+        case _:
+            raise TypeError(f"nobody carries out a {type(effect).__name__}")
+
+
+def needs_agent(effect: Effect) -> bool:
+    """Return whether the effect occupies one of the places for agents."""
+    return isinstance(effect, MakePlan | WorkOnSubtask)
+
+
+def abandon(effect: Effect, shop: Workshop) -> None:
+    """Cut short an effect that is under way and no longer called for."""
+    match effect:
+        case WorkOnSubtask():
+            shop.kill(effect.child_run_id)
+        case MakePlan():
+            shop.kill(effect.run_id)
+        case _:
+            # Work in git is short and harmless to finish.
+            return

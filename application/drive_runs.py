@@ -1,0 +1,226 @@
+"""
+Drive every run: decide what follows from the log, and start what is outstanding and not yet under way.
+
+There is no recovery here. A start, a wake-up and the sweep all make the same call, `_drive`; after a crash it finds
+more to do than usual, that is all.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from queue import Empty, SimpleQueue
+from threading import Event as Flag
+from threading import Lock, Thread
+from uuid import uuid4
+
+import msgspec
+import structlog
+
+from ..domain.dispatch import advance
+from ..domain.effects import Effect, next_effects
+from ..domain.rejected import Rejected
+from ..domain.run import Run
+from .caller import Caller
+from .carry_out import abandon, carry_out, needs_agent
+from .ports import Wakeups
+from .workshop import Closing, Workshop
+
+SWEEP_SECONDS = 30.0
+POLL_SECONDS = 1.0
+FIRST_BACK_OFF_SECONDS = 0.5
+LONGEST_BACK_OFF_SECONDS = 60.0
+CLOSE_SECONDS = 20.0
+#: More steps than any log allows in a row; a decision that repeats itself is a fault, not progress.
+MAX_STEPS = 10_000
+PAGE = 500
+
+log = structlog.get_logger(__name__)
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """An effect that failed and waits for its next try."""
+
+    effect_id: str
+    run_id: str
+    attempts: int
+    error: str
+    #: On the process's monotonic clock.
+    due: float
+
+
+class Driver:
+    """The one who drives the runs of this process."""
+
+    def __init__(
+        self, shop: Workshop, wakeups: Wakeups, open_runs: Callable[[], Iterable[str]], *, max_agents: int
+    ) -> None:
+        self._shop = shop
+        self._wakeups = wakeups
+        self._open_runs = open_runs
+        self._free_places = max_agents
+        self._running: dict[str, Effect] = {}
+        #: Effects that wait for a place, in the order in which they asked.
+        self._waiting: dict[str, str] = {}
+        self._held: dict[str, Held] = {}
+        self._news: SimpleQueue[str] = SimpleQueue()
+        self._stopping = Flag()
+        self._lock = Lock()
+        self._threads: list[Thread] = []
+
+    def start(self) -> None:
+        """Begin to drive. What the log held before is found by the sweep that comes first."""
+        position = self._shop.runs.log.head()
+        for work in (lambda: self._listen(position), self._loop):
+            thread = Thread(target=work, daemon=True, name="driver")
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        """On return no effect is under way and no agent of this process is alive; the log has what is left to do."""
+        self._stopping.set()
+        self._shop.close()
+        for thread in list(self._threads):
+            thread.join(CLOSE_SECONDS)
+
+    def held(self) -> list[Held]:
+        """Return the effects that wait for another try, and why."""
+        with self._lock:
+            return list(self._held.values())
+
+    def under_way(self) -> list[Effect]:
+        """Return the effects that are being carried out now."""
+        with self._lock:
+            return list(self._running.values())
+
+    # The two threads
+
+    def _listen(self, position: int) -> None:
+        """Turn the log's growth into news about runs."""
+        while not self._stopping.is_set():
+            try:
+                self._wakeups.wait(position, POLL_SECONDS)
+                while facts := self._shop.runs.log.read(position, PAGE):
+                    for root in {fact.root for fact in facts if fact.root and not fact.event.OUTPUT}:
+                        self._news.put(root)
+                    position = facts[-1].position
+            except Exception:
+                # Whatever stands between us and the log, the next round asks again; the sweep misses nothing.
+                log.exception("the log could not be followed; trying again", position=position)
+                self._stopping.wait(POLL_SECONDS)
+
+    def _loop(self) -> None:
+        swept = -SWEEP_SECONDS
+        while not self._stopping.is_set():
+            if time.monotonic() - swept >= SWEEP_SECONDS:
+                swept = time.monotonic()
+                self._sweep()
+            for root in self._next_news():
+                self._attempt(root)
+
+    def _sweep(self) -> None:
+        try:
+            for root in self._open_runs():
+                self._news.put(root)
+        except Exception:
+            log.exception("the open runs could not be listed; the next sweep tries again")
+
+    def _next_news(self) -> set[str]:
+        roots: set[str] = set()
+        try:
+            roots.add(self._news.get(timeout=POLL_SECONDS))
+            while True:
+                roots.add(self._news.get_nowait())
+        except Empty:
+            pass
+        now = time.monotonic()
+        with self._lock:
+            roots |= {held.run_id for held in self._held.values() if held.due <= now}
+        return roots
+
+    # One run
+
+    def _attempt(self, root: str) -> None:
+        try:
+            self._drive(root)
+        except Exception as error:
+            # One run that cannot be driven now must not keep the others waiting.
+            log.exception("a run could not be driven; trying again later", run=root)
+            self._hold(f"{root}/drive", root, error)
+
+    def _drive(self, root: str) -> None:
+        run = self._advance(root)
+        outstanding = {effect.id: effect for effect in next_effects(run)}
+        with self._lock:
+            self._held.pop(f"{root}/drive", None)
+            stale = [e for e in self._running.values() if e.run_id == root and e.id not in outstanding]
+            for effect_id in [i for i, r in self._waiting.items() if r == root and i not in outstanding]:
+                del self._waiting[effect_id]
+        for effect in stale:
+            abandon(effect, self._shop)
+        for effect in outstanding.values():
+            self._begin(effect)
+
+    def _advance(self, root: str) -> Run:
+        for _ in range(MAX_STEPS):
+            by = Caller(principal="coordinator", command_id=str(uuid4()))
+            if not self._shop.runs.decide(root, lambda run: advance(run, self._shop.now()), by):
+                return self._shop.runs.run(root)
+        raise RuntimeError(f"run {root} does not come to rest")
+
+    def _begin(self, effect: Effect) -> None:
+        with self._lock:
+            held = self._held.get(effect.id)
+            if effect.id in self._running or (held is not None and held.due > time.monotonic()):
+                return
+            if needs_agent(effect) and not self._take_place(effect):
+                return
+            self._running[effect.id] = effect
+            thread = Thread(target=self._carry_out, args=(effect,), daemon=True, name=effect.id)
+            self._threads = [t for t in self._threads if t.is_alive()] + [thread]
+        thread.start()
+
+    def _take_place(self, effect: Effect) -> bool:
+        """Take a place for an agent, first come first served."""
+        self._waiting.setdefault(effect.id, effect.run_id)
+        if effect.id not in list(self._waiting)[: self._free_places]:
+            return False
+        del self._waiting[effect.id]
+        self._free_places -= 1
+        return True
+
+    def _carry_out(self, effect: Effect) -> None:
+        error: Exception | None = None
+        try:
+            carry_out(effect, self._shop)
+        except (Closing, Rejected) as end:
+            # Going down, or somebody was faster: the log says what is left, and whoever reads it next does that.
+            error = None if isinstance(end, Closing) else end
+        except Exception as failure:
+            log.exception("an effect failed; trying again later", effect=effect.id, run=effect.run_id)
+            error = failure
+        self._finish(effect, error)
+
+    def _finish(self, effect: Effect, error: Exception | None) -> None:
+        with self._lock:
+            del self._running[effect.id]
+            next_in_line = list(self._waiting.values())[:1]
+            if needs_agent(effect):
+                self._free_places += 1
+            if error is None:
+                self._held.pop(effect.id, None)
+        if error is not None:
+            self._hold(effect.id, effect.run_id, error)
+        for root in (effect.run_id, *next_in_line):
+            self._news.put(root)
+
+    def _hold(self, effect_id: str, root: str, error: Exception) -> None:
+        with self._lock:
+            before = self._held.get(effect_id)
+            attempts = before.attempts + 1 if before else 1
+            wait = min(FIRST_BACK_OFF_SECONDS * 2 ** min(attempts - 1, 10), LONGEST_BACK_OFF_SECONDS)
+            self._held[effect_id] = Held(
+                effect_id=effect_id,
+                run_id=root,
+                attempts=attempts,
+                error=f"{type(error).__name__}: {error}",
+                due=time.monotonic() + wait,
+            )

@@ -1,0 +1,98 @@
+"""Ask the planner agent to decompose a goal."""
+
+import re
+from collections.abc import Mapping
+from uuid import NAMESPACE_OID, uuid5
+
+import msgspec
+
+from ..domain import review, work_plan
+from ..domain.effects import MakePlan
+from ..domain.event import Text
+from ..domain.project import Project
+from ..domain.prompts import plan_prompt
+from ..domain.run import Run
+from ..domain.turns import Overtaken
+from ..domain.work_plan import ProposedSubtask, WorkPlanMade
+from .ports import AgentFailed, SessionRequest
+from .record_turn import TurnRecorder, output_bytes
+from .register_project import load_project
+from .workshop import Closing, Workshop
+
+_BLOCK = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL)
+
+
+def make_plan(effect: MakePlan, shop: Workshop) -> None:
+    """On return the run has a work plan, or has failed because its planner has."""
+    run = shop.runs.run(effect.run_id)
+    try:
+        answer = _ask(run, shop)
+        project = load_project(run.project_id, shop.runs.log)
+        made = plan_from(answer, run, project, _models(run, project, shop))
+        shop.decide(effect.run_id, lambda run: (run.on_plan(made, made.work_plan_id),) if run.plan is None else ())
+    except Overtaken:
+        return
+    except AgentFailed as failed:
+        if shop.closing:
+            raise Closing from failed
+        code, message, retryable = failed.code, str(failed), failed.retryable
+        shop.decide(
+            effect.run_id,
+            lambda run: (
+                () if run.ended else review.fail_run(run, error_code=code, message=message, retryable=retryable)
+            ),
+        )
+
+
+def plan_from(answer: str, run: Run, project: Project, models: Mapping[str, str]) -> WorkPlanMade:
+    """Return the plan in a planner's answer; without a usable one, a single subtask that covers the whole goal."""
+    proposed = _proposed(answer)
+    names = {member.name for member in project.team}
+    proposed = [
+        part if part.assigned_agent in names else msgspec.structs.replace(part, assigned_agent=None)
+        for part in proposed
+    ]
+    parts, warnings = work_plan.drop_cycles(proposed)
+    if not parts:
+        first_line = str(run.goal).strip().splitlines()[0]
+        parts = [ProposedSubtask(title=first_line[:200], scope=str(run.goal))]
+        warnings = ["The planner's answer held no usable plan; one subtask covers the whole goal."]
+    made = work_plan.make_plan(str(uuid5(NAMESPACE_OID, f"{run.run_id}/plan")), parts, project.team, models)
+    return msgspec.structs.replace(made, warnings=tuple(Text(warning) for warning in warnings))
+
+
+def _proposed(answer: str) -> list[ProposedSubtask]:
+    for block in reversed(_BLOCK.findall(answer)):
+        try:
+            parts = work_plan.proposals(msgspec.json.decode(block.encode()))
+        except msgspec.DecodeError:
+            continue
+        if parts:
+            return parts
+    return []
+
+
+def _ask(run: Run, shop: Workshop) -> str:
+    project = load_project(run.project_id, shop.runs.log)
+    team = "\n".join(f"- {member.name}: {member.role_title}" for member in project.team)
+    turn_id = str(uuid5(NAMESPACE_OID, f"{run.run_id}/plan/turn"))
+    worktree, branch = shop.worktree(f"{run.run_id}-plan"), f"steersman/plan/{run.run_id}"
+    # The planner looks at the code and must not change it, so it gets a worktree that nobody takes anything from.
+    shop.repositories.ensure_worktree(shop.repository(run), worktree, branch, run.base.commit)
+    try:
+        request = SessionRequest(model_id=run.model_id, run_id=run.run_id, cwd=worktree)
+        used = output_bytes(shop.runs, run.run_id)
+        recorder = TurnRecorder(shop.runs, run.run_id, run.run_id, turn_id, run.model_id, used)
+        with shop.session(request) as session:
+            ended = session.prompt(plan_prompt(run, turn_id, team), recorder)
+        recorder.close()
+        return ended.message
+    finally:
+        shop.repositories.remove_worktree(shop.repository(run), worktree, branch)
+
+
+def _models(run: Run, project: Project, shop: Workshop) -> Mapping[str, str]:
+    return {
+        member.name: (shop.agents.resolve(member.model_id) if member.model_id else None) or run.model_id
+        for member in project.team
+    }

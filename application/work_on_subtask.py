@@ -1,0 +1,227 @@
+"""
+Take a child run from its worktree to its end: one step at a time, each decided from the log.
+
+Every pass of the loop reads the run anew and does the one thing that it calls for, so a fresh process that starts
+here after a crash does exactly what the dead one would have done next.
+"""
+
+import time
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+
+from ..domain import turns
+from ..domain.child_run import ChildRun, Turn
+from ..domain.effects import WorkOnSubtask
+from ..domain.git import Commit
+from ..domain.prompts import continue_prompt
+from ..domain.run import Run
+from ..domain.turns import InterruptedTooOften, Overtaken
+from ..domain.work_plan import Subtask
+from .ports import AgentFailed, AgentSession, AgentUpdate, CommitFailed, Contribution, SessionRequest
+from .record_turn import TurnRecorder, output_bytes
+from .workshop import Closing, Workshop
+
+COMMIT_ATTEMPTS = 3
+COMMIT_BACK_OFF_SECONDS = 0.5
+#: More passes than any child run needs; a loop that does not get on is a fault, not work.
+MAX_PASSES = 10_000
+
+
+def work_on_subtask(effect: WorkOnSubtask, shop: Workshop) -> None:
+    """On return the child run has ended, or is no longer this subtask's. Raises Closing when the service goes down."""
+    try:
+        with ExitStack() as processes:
+            _Work(effect, shop, processes).to_the_end()
+    except Overtaken:
+        # Somebody else ended the run; what was left to do here is no longer wanted.
+        return
+    except InterruptedTooOften as given_up:
+        _fail(effect, shop, given_up.code, str(given_up), retryable=True)
+    except CommitFailed as failed:
+        _fail(effect, shop, "commit_failed_persistent", str(failed), retryable=True)
+    except AgentFailed as failed:
+        if shop.closing:
+            raise Closing from failed
+        _fail(effect, shop, failed.code, str(failed), retryable=failed.retryable)
+
+
+def _fail(effect: WorkOnSubtask, shop: Workshop, code: str, message: str, *, retryable: bool) -> None:
+    child_id, at = effect.child_run_id, shop.now()
+    try:
+        shop.decide(
+            effect.run_id,
+            lambda run: turns.fail_child(run, child_id, at, error_code=code, message=message, retryable=retryable),
+        )
+    except Overtaken:
+        # The run was ended before its agent's end was noticed: the reason that was given first stands.
+        return
+
+
+class _Work:
+    """One process's part in a child run."""
+
+    def __init__(self, effect: WorkOnSubtask, shop: Workshop, processes: ExitStack) -> None:
+        self._root = effect.run_id
+        self._id = effect.child_run_id
+        self._shop = shop
+        self._processes = processes
+        self._session: AgentSession | None = None
+        self._opened_here: set[str] = set()
+
+    def to_the_end(self) -> None:
+        """Do what the log calls for, until the child has nothing left to do."""
+        for _ in range(MAX_PASSES):
+            run = self._shop.runs.run(self._root)
+            child, subtask = turns.child_at_work(run, self._id)
+            if child.head is None:
+                self._prepare(run, child, subtask)
+            elif child.turn is None or child.turn.committed:
+                if not self._open_turn():
+                    self._shop.decide(self._root, lambda run: turns.settle_child(run, self._id, self._shop.now()))
+                    return
+            elif child.turn.stop_reason is None:
+                self._take_turn(run, child, child.turn)
+            elif refused := turns.refusal_of(child.turn.stop_reason):
+                raise AgentFailed(refused, f"The agent ended its turn with {child.turn.stop_reason}.", retryable=True)
+            else:
+                self._commit(run, child, child.turn)
+        raise RuntimeError(f"child run {self._id} does not get on")
+
+    def _prepare(self, run: Run, child: ChildRun, subtask: Subtask) -> None:
+        base = self._base(run, child, subtask)
+        path = self._shop.worktree(self._id)
+        self._shop.repositories.ensure_worktree(self._shop.repository(run), path, child.branch, base.commit)
+        # If we crash here, the same base is computed again and the worktree is found as it is.
+        self._shop.decide(
+            self._root, lambda run: turns.prepare_worktree(run, self._id, base, str(path), self._shop.now())
+        )
+
+    def _base(self, run: Run, child: ChildRun, subtask: Subtask) -> Commit:
+        made = contributions(run, run.plan.producers(subtask.subtask_id) if run.plan else ())
+        if not made:
+            return run.base
+        integrated = self._shop.repositories.integrate(
+            self._shop.repository(run),
+            run.base.commit,
+            made,
+            datetime.fromisoformat(child.created_at),
+            f"Bring together what subtask {subtask.subtask_id} builds on\n\nSteersman-Run: {run.run_id}\n",
+        )
+        return Commit(commit=integrated.commit, tree=integrated.tree)
+
+    def _open_turn(self) -> bool:
+        opened = self._shop.decide(self._root, lambda run: turns.open_turn(run, self._id))
+        if opened:
+            child, _ = turns.child_at_work(self._shop.runs.run(self._root), self._id)
+            self._opened_here.add(child.turn.turn_id if child.turn else "")
+        return opened
+
+    def _take_turn(self, run: Run, child: ChildRun, turn: Turn) -> None:
+        session, kept = self._ready(run, child, turn)
+        prompt = str(turn.prompt)
+        if turn.turn_id not in self._opened_here:
+            asked = kept and turn.turn_id in session.history
+            self._shop.decide(
+                self._root,
+                lambda run: turns.interrupt_turn(run, self._id, found_in_history=asked, session_kept=kept),
+            )
+            self._opened_here.add(turn.turn_id)
+            prompt = continue_prompt(turn.turn_id) if asked else prompt
+        observer = _FirstSign(self._shop, self._root, child, turn)
+        ended = session.prompt(prompt, observer)
+        observer.close()
+        self._shop.decide(self._root, lambda run: turns.end_turn(run, self._id, ended.stop_reason))
+
+    def _ready(self, run: Run, child: ChildRun, turn: Turn) -> tuple[AgentSession, bool]:
+        """Return the open session, and whether it is the one that the child has had so far."""
+        if self._session is not None:
+            return self._session, True
+        request = SessionRequest(
+            model_id=child.model_id,
+            run_id=self._id,
+            cwd=Path(str(child.worktree_path)),
+            session_id=child.session_id,
+        )
+        self._shop.repositories.ensure_worktree(
+            self._shop.repository(run), Path(str(child.worktree_path)), child.branch, turn.parent.commit
+        )
+        kept = child.session_id is not None
+        try:
+            session = self._processes.enter_context(self._shop.session(request))
+        except AgentFailed as failed:
+            if failed.code != "session_not_found":
+                raise
+            kept = False
+            session = self._anew(run, child, turn, request)
+        if session.session_id != child.session_id:
+            self._shop.decide(
+                self._root, lambda run: turns.open_session(run, self._id, session.session_id, session.capabilities)
+            )
+        self._session = session
+        return session, kept
+
+    def _anew(self, run: Run, child: ChildRun, turn: Turn, request: SessionRequest) -> AgentSession:
+        # The new session knows nothing of what the lost one did, so its half-done files must not be there either.
+        self._shop.repositories.reset_worktree(
+            self._shop.repository(run), Path(str(child.worktree_path)), child.branch, turn.parent.commit
+        )
+        fresh = SessionRequest(model_id=request.model_id, run_id=request.run_id, cwd=request.cwd)
+        return self._processes.enter_context(self._shop.session(fresh))
+
+    def _commit(self, run: Run, child: ChildRun, turn: Turn) -> None:
+        subtask = run.plan.of_child(self._id) if run.plan else None
+        title = str(subtask.title) if subtask else "Work"
+        message = f"{title}\n\nSteersman-Run: {self._id}\nSteersman-Turn: {turn.turn_id}\n"
+        commit = self._committed(run, child, turn, message)
+        # If we crash here, the redo makes the same commit: parent, time and trailer come from the turn's fact.
+        self._shop.decide(self._root, lambda run: turns.commit_tree(run, self._id, commit))
+
+    def _committed(self, run: Run, child: ChildRun, turn: Turn, message: str) -> Commit:
+        for attempt in range(1, COMMIT_ATTEMPTS + 1):
+            try:
+                return self._shop.repositories.commit_worktree(
+                    self._shop.repository(run),
+                    Path(str(child.worktree_path)),
+                    child.branch,
+                    turn.parent.commit,
+                    datetime.fromisoformat(turn.opened_at),
+                    message,
+                )
+            except CommitFailed:
+                if attempt == COMMIT_ATTEMPTS:
+                    raise
+                time.sleep(COMMIT_BACK_OFF_SECONDS * 2**attempt)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+class _FirstSign(TurnRecorder):
+    """Records a turn, and says once that it has begun."""
+
+    def __init__(self, shop: Workshop, root: str, child: ChildRun, turn: Turn) -> None:
+        used = output_bytes(shop.runs, child.run_id)
+        super().__init__(shop.runs, root, child.run_id, turn.turn_id, child.model_id, used)
+        self._shop = shop
+        self._child = child.run_id
+        self._of = root
+        self._said = turn.started
+
+    def update(self, update: AgentUpdate) -> None:
+        """Take a report; the first one is the proof that the agent works on the turn."""
+        if not self._said and update.kind != "stderr":
+            self._shop.decide(self._of, lambda run: turns.start_turn(run, self._child))
+            self._said = True
+        super().update(update)
+
+
+def contributions(run: Run, subtask_ids: tuple[int, ...]) -> tuple[Contribution, ...]:
+    """Return what these subtasks' children committed, in the given order; those without a change have no part."""
+    if run.plan is None:
+        return ()
+    made: list[Contribution] = []
+    for subtask_id in subtask_ids:
+        subtask = run.plan.subtasks[subtask_id]
+        child = run.children.get(subtask.child_run_id or "")
+        if subtask.status == "assemble_ready" and child is not None and child.head is not None:
+            made.append(Contribution(subtask_id=subtask_id, branch=child.branch, commit=child.head.commit))
+    return tuple(made)
