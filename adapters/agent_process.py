@@ -15,7 +15,7 @@ import msgspec
 
 from ..application.ports import AgentFailed
 
-KEEPER = Path(__file__).with_name("agent_keeper.py")
+KEEPER = "steersman.adapters.agent_keeper"
 #: One JSON line of an agent. A longer one breaks the protocol, and is never held in memory as a whole.
 MAX_LINE_BYTES = 8 * 1024 * 1024
 #: What is kept of an agent's last words on stderr.
@@ -205,8 +205,8 @@ def start_keeper(env: Mapping[str, str]) -> "tuple[subprocess.Popen[bytes], dict
     theirs = {name: pipe[name not in ("stdin", "control")] for name, pipe in pipes.items()}
     try:
         popen = subprocess.Popen(
-            # -I -S: it needs nothing but the standard library, and must not find anybody else's modules.
-            [sys.executable, "-I", "-S", str(KEEPER), str(theirs["control"]), str(theirs["status"])],
+            # -I: nothing in the environment or the working directory may put other modules in its way.
+            [sys.executable, "-I", "-m", KEEPER, str(theirs["control"]), str(theirs["status"])],
             stdin=theirs["stdin"],
             stdout=theirs["stdout"],
             stderr=theirs["stderr"],
