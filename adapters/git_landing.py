@@ -34,10 +34,13 @@ class Landing(msgspec.Struct, frozen=True, kw_only=True):
     old: ObjectID
     new: ObjectID
 
+    def merged(self) -> MergeOutcome:
+        """The branch is at the new commit, and every checkout of it with it."""
+        return MergeOutcome(state="merged", commit=self.new.decode(), old=self.old.decode())
 
-def blocked(reason: str) -> MergeOutcome:
-    """Nothing moved, for this reason."""
-    return MergeOutcome(state="blocked", reason=reason)
+    def blocked(self, reason: str) -> MergeOutcome:
+        """Nothing moved, for this reason."""
+        return MergeOutcome(state="blocked", old=self.old.decode(), reason=reason)
 
 
 def land(repo: Repo, landing: Landing) -> MergeOutcome:
@@ -53,12 +56,27 @@ def land(repo: Repo, landing: Landing) -> MergeOutcome:
             where: list[tuple[Checkout, IndexLock]] = []
             for checkout in checkouts(repo):
                 if _rebases(checkout, landing.ref):
-                    return blocked("operation_in_progress")
+                    return landing.blocked("operation_in_progress")
                 if checkout.head() == landing.ref and os.path.isdir(checkout.root):
                     where.append((checkout, held.enter_context(index_lock(checkout.directory, is_ours=False))))
             return _land(repo, landing, where)
     except FileLocked:
-        return blocked("operation_in_progress")
+        return landing.blocked("operation_in_progress")
+
+
+def obstacle(repo: Repo, ref: Ref) -> str | None:
+    """Return why no commit can land on the branch now. A move of ours that a crash cut short is no obstacle."""
+    tip = read_ref(repo, ref)
+    for checkout in checkouts(repo):
+        if _rebases(checkout, ref):
+            return "operation_in_progress"
+        if tip is None or checkout.head() != ref or not os.path.isdir(checkout.root):
+            continue
+        journal = _read_journal(checkout)
+        unfinished = journal is not None and journal.new == tip
+        if not unfinished and (reason := _hindrance(checkout, Landing(ref=ref, old=tip, new=tip))):
+            return reason
+    return None
 
 
 def _land(repo: Repo, landing: Landing, where: Sequence[tuple[Checkout, IndexLock]]) -> MergeOutcome:
@@ -66,19 +84,19 @@ def _land(repo: Repo, landing: Landing, where: Sequence[tuple[Checkout, IndexLoc
         _finish(checkout, lock, read_ref(repo, landing.ref))
     present = read_ref(repo, landing.ref)
     if present == landing.new:
-        return MergeOutcome(state="merged", commit=landing.new.decode())
+        return landing.merged()
     if present != landing.old:
-        return blocked("head_moved")
+        return landing.blocked("head_moved")
     for checkout, _ in where:
         if reason := _hindrance(checkout, landing):
-            return blocked(reason)
+            return landing.blocked(reason)
     for checkout, _ in where:
         _write_journal(checkout, landing)
     # If we crash before the swap, the journal names a move that never was and is thrown away.
     moved = swap_ref(repo, landing.ref, landing.old, landing.new, REASON)
     for checkout, lock in where:
         _finish(checkout, lock, landing.new if moved else None)
-    return MergeOutcome(state="merged", commit=landing.new.decode()) if moved else blocked("head_moved")
+    return landing.merged() if moved else landing.blocked("head_moved")
 
 
 def _rebases(checkout: Checkout, ref: Ref) -> bool:

@@ -10,14 +10,12 @@ from typing import TypeVar
 from dulwich.errors import NotGitRepository
 from dulwich.file import FileLocked
 from dulwich.filters import FilterError
-from dulwich.index import IndexEntry
 from dulwich.objects import ObjectID
 from dulwich.refs import Ref
 from dulwich.repo import Repo, UnsupportedExtension, UnsupportedVersion
 
 from ..application.ports import (
     ChangedFile,
-    Commit,
     CommitFailed,
     Contribution,
     FileView,
@@ -28,16 +26,13 @@ from ..application.ports import (
     RepositoryState,
     RepositoryUnusable,
 )
-from . import git_diff, git_worktrees
-from .git_checkout import ForbiddenPath, tree_entries
-from .git_filters import Filters, Ignored
-from .git_index import CheckoutIndex, index_lock, unknown_entry
-from .git_landing import Landing, blocked, land
+from ..domain.git import Commit
+from . import git_commits, git_diff, git_worktrees
+from .git_checkout import ForbiddenPath
+from .git_landing import Landing, land, obstacle
 from .git_merge import is_ancestor, merge_bases, merge_commits
 from .git_objects import Objects, new_commit
-from .git_refs import CONFLICTS, HEADS, IDENTITY, branch_ref, read_ref, swap_ref
-from .git_staging import Staging
-from .git_worktrees import Checkout
+from .git_refs import CONFLICTS, HEADS, branch_ref, read_ref, swap_ref
 
 T = TypeVar("T")
 
@@ -84,6 +79,19 @@ class GitRepositories:
                 tip=Commit(commit=tip.decode(), tree=Objects(repo).tree_of(tip).decode()),
             )
 
+    def tip(self, repository: Path, branch: str) -> Commit:
+        """Return a branch's tip. Raises RepositoryUnusable (workspace_missing, not_a_repository, no_commit)."""
+        with opened(repository) as repo:
+            tip = read_ref(repo, branch_ref(branch))
+            if tip is None:
+                raise RepositoryUnusable("no_commit", f"{repository} has no branch {branch}")
+            return Commit(commit=tip.decode(), tree=Objects(repo).tree_of(tip).decode())
+
+    def obstacle(self, repository: Path, branch: str) -> str | None:
+        """Return why a merge into *branch* would be blocked now, looking only; None if nothing stands in the way."""
+        with opened(repository) as repo:
+            return obstacle(repo, branch_ref(branch))
+
     def _checked_out(self, repo: Repo, path: Path) -> Ref:
         content = repo.refs.read_ref(Ref(b"HEAD")) or b""
         if not content.startswith(b"ref: " + HEADS):
@@ -118,53 +126,9 @@ class GitRepositories:
                 found = git_worktrees.find_worktree(repo, worktree)
                 if found is None or not os.path.isdir(found.root):
                     raise CommitFailed(f"{worktree} is no worktree of {repository}")
-                return self._commit(found, branch_ref(branch), hexadecimal(parent), at, message)
+                return git_commits.commit(found, branch_ref(branch), hexadecimal(parent), at, message)
         except (OSError, ForbiddenPath, FilterError, FileLocked, KeyError) as error:
             raise CommitFailed(f"{worktree} could not be committed: {error}") from error
-
-    def _commit(self, checkout: Checkout, ref: Ref, parent: ObjectID, at: datetime, message: str) -> Commit:
-        with checkout.open() as repo, index_lock(checkout.directory) as lock:
-            objects = Objects(repo)
-            before = objects.tree_of(parent)
-            entries = self._stage(checkout, repo, objects, before)
-            tree = objects.tree({path: (entry.mode, entry.sha) for path, entry in entries.items()})
-            made = parent if tree == before else objects.add(new_commit(tree, [parent], at, message))
-            # Durable before the branch may point to it. If we crash from here on, the redo makes the same commit.
-            objects.flush()
-            self._move_from_anywhere(repo, ref, parent, made)
-            git_worktrees.set_head(checkout, ref)
-            lock.write(entries)
-            return Commit(commit=made.decode(), tree=tree.decode())
-
-    def _stage(self, checkout: Checkout, repo: Repo, objects: Objects, before: ObjectID) -> dict[bytes, IndexEntry]:
-        index = CheckoutIndex.of(checkout.directory)
-        if not index.exists:
-            # What the parent has is tracked, whatever .gitignore says of it.
-            entries = tree_entries(objects, before).items()
-            index.entries = {path: unknown_entry(*entry) for path, entry in entries}
-        filters = Filters(repo, None)
-        try:
-            return Staging(checkout.files(repo), index, objects, filters, Ignored(repo, checkout.root)).stage()
-        finally:
-            filters.close()
-
-    def _move_from_anywhere(self, repo: Repo, ref: Ref, parent: ObjectID, made: ObjectID) -> None:
-        present = read_ref(repo, ref)
-        if present not in (parent, made) and present is not None:
-            if not ref.startswith(HEADS + b"steersman/"):
-                raise GitConflict(f"{ref.decode()} is not at {parent.decode()}")
-            if self._is_ours_on(repo, parent, present):
-                raise GitConflict(f"{ref.decode()} already has another commit of ours on {parent.decode()}")
-        if not swap_ref(repo, ref, present, made):
-            raise GitConflict(f"{ref.decode()} moved meanwhile")
-
-    def _is_ours_on(self, repo: Repo, parent: ObjectID, tip: ObjectID) -> bool:
-        """Return whether a commit of ours that continues *parent* is part of *tip*."""
-        for entry in repo.get_walker(include=[tip], exclude=[parent]):
-            commit = entry.commit
-            if commit.committer == IDENTITY and commit.parents[:1] == [parent]:
-                return True
-        return False
 
     def reset_worktree(self, repository: Path, worktree: Path, branch: str, commit: str) -> None:
         """Put branch and files back to *commit*; whatever else is in the worktree, ignored files too, is gone."""
@@ -242,23 +206,24 @@ class GitRepositories:
         A branch that is gone is `blocked` with reason head_moved; one without a common ancestor conflicts.
         """
         with opened(repository) as repo:
-            objects = Objects(repo)
-            theirs, tip = hexadecimal(approved.commit), read_ref(repo, branch_ref(branch))
+            objects, theirs = Objects(repo), hexadecimal(approved.commit)
             if objects.tree_of(theirs).decode() != approved.tree:
                 raise GitConflict(f"{approved.commit} has another tree than the approved one")
+            tip = read_ref(repo, branch_ref(branch))
             if tip is None:
-                return blocked("head_moved")
+                return MergeOutcome(state="blocked", reason="head_moved")
+            old = tip.decode()
             if is_ancestor(repo, theirs, tip):
-                return MergeOutcome(state="merged", commit=tip.decode())
+                return MergeOutcome(state="merged", commit=old, old=old)
             if is_ancestor(repo, tip, theirs):
-                return MergeOutcome(state="merged", commit=approved.commit)
+                return MergeOutcome(state="merged", commit=approved.commit, old=old)
             merged = merge_commits(repo, objects, tip, theirs)
             if merged.conflicts or not merge_bases(repo, tip, theirs):
                 paths = tuple(git_diff.shown(path) for path in merged.conflicts)
-                return MergeOutcome(state="conflicted", conflicting_paths=paths)
+                return MergeOutcome(state="conflicted", old=old, conflicting_paths=paths)
             made = objects.add(new_commit(merged.tree, [tip, theirs], at, message))
             objects.flush()
-            return MergeOutcome(state="merged", commit=made.decode())
+            return MergeOutcome(state="merged", commit=made.decode(), old=old)
 
     def merge(self, repository: Path, branch: str, old: str, new: str) -> MergeOutcome:
         """Move *branch* from *old* to *new*, with the files of a clean checkout of it, if there is one."""

@@ -163,7 +163,8 @@ class RepositoryUnusable(Exception):
     """
     The directory cannot serve as a project's repository.
 
-    `code` is one of workspace_missing, not_a_repository, bare_repository, no_commit, unborn_branch.
+    `code` is one of workspace_missing, not_a_repository, bare_repository, no_commit, unborn_branch, detached_head,
+    unsupported_repository (SHA-256, reftable or an extension that the adapter does not know).
     """
 
     def __init__(self, code: str, message: str) -> None:
