@@ -1,0 +1,16 @@
+"""Every view that is kept up to date."""
+
+from typing import Any
+
+from . import children_view, open_runs, project_view, run_detail, run_list, work_plan_view
+from .view import View
+
+VIEWS: tuple[View[Any], ...] = (
+    run_detail.VIEW,
+    run_list.VIEW,
+    work_plan_view.VIEW,
+    children_view.VIEW,
+    project_view.VIEW,
+    project_view.ROLES_VIEW,
+    open_runs.VIEW,
+)

@@ -1,0 +1,245 @@
+"""One run, coordinator or child, as `GET /api/runs/{id}` shows it. Key: the run's id; group: its coordinator's."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from ..domain import assembly, child_run
+from ..domain.agent_output import ToolCalled
+from ..domain.event import Fact
+from ..domain.git import Commit
+from ..domain.run import CoordinatorStarted
+from .standing import STEERABLE, ChildStanding, Standing, after, child_after
+from .view import DELETED, Rows, View
+
+VERSION = 1
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Why a run failed."""
+
+    message: str | None
+    error_code: str
+    retryable: bool
+
+
+class Internal(msgspec.Struct, frozen=True, kw_only=True):
+    """What the row remembers and nobody is shown: `shown` leaves it out."""
+
+    root: str
+    #: The position of the run's first fact.
+    position: int
+    #: The root_sequence of the last non-output fact: of the whole tree for a coordinator, of its own for a child.
+    root_sequence: int
+    repository_path: str | None
+    #: Between these two lies what the run has made; None while there is nothing to compare.
+    base: Commit | None = None
+    head: Commit | None = None
+    standing: Standing | None = None
+    child: ChildStanding | None = None
+
+
+class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """A run."""
+
+    run_id: str
+    status: str
+    agent_name: str
+    parent_run_id: str | None
+    subtask_id: int | None
+    project_id: str
+    submitting_user: str
+    task: str | None
+    model_id: str
+    #: The agent that the model id names.
+    model_source: str
+    started_at: str
+    ended_at: str | None = None
+    step_count: int = 0
+    tree_hash: str | None = None
+    result: str | None = None
+    error: Failure | None = None
+    coordinator_status: str | None = None
+    coordinator_status_reason: str | None = None
+    coordinator_steerable: bool = False
+    auto_approve_tools: bool
+    autopilot: bool
+    originating_branch: str
+    worktree_branch: str | None = None
+    worktree_path: str | None = None
+    merged_commit_hash: str | None = None
+    reviewed_by: str | None = None
+    archived_at: str | None = None
+    internal: Internal | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def kept(self) -> Internal:
+        """What the row remembers. A row that was read from the view has it."""
+        assert self.internal is not msgspec.UNSET
+        return self.internal
+
+
+def shown(row: RunDetail) -> RunDetail:
+    """Return the row as a client sees it."""
+    return msgspec.structs.replace(row, internal=msgspec.UNSET)
+
+
+def apply(rows: Rows[RunDetail], fact: Fact) -> Mapping[str, RunDetail | None]:
+    """Fold one fact. A child's fact also counts in its coordinator's root_sequence."""
+    if fact.run is None or (fact.event.OUTPUT and not isinstance(fact.event, ToolCalled)):
+        return {}
+    if fact.topic == DELETED:
+        return {fact.run: None}
+    row = _started(rows, fact) or rows.get(fact.run)
+    if row is None:
+        return {}
+    if isinstance(fact.event, ToolCalled):
+        return {fact.run: msgspec.structs.replace(row, step_count=row.step_count + 1)}
+    changes = {fact.run: _seen(_next(row, fact), fact)}
+    if fact.root is not None and fact.root != fact.run and (root := rows.get(fact.root)) is not None:
+        changes[fact.root] = _seen(root, fact)
+    return changes
+
+
+def _started(rows: Rows[RunDetail], fact: Fact) -> RunDetail | None:
+    match fact.event:
+        case CoordinatorStarted() as event:
+            return _coordinator(fact, event)
+        case child_run.RunStarted() as event:
+            parent = rows.get(event.parent_run_id)
+            return None if parent is None else _child(fact, event, parent)
+        case _:
+            return None
+
+
+def _coordinator(fact: Fact, event: CoordinatorStarted) -> RunDetail:
+    run_id = fact.run or ""
+    return RunDetail(
+        run_id=run_id,
+        status="in_progress",
+        agent_name="Coordinator",
+        parent_run_id=None,
+        subtask_id=None,
+        project_id=event.project_id,
+        submitting_user=event.submitting_user,
+        task=event.goal.value,
+        model_id=event.model_id,
+        model_source=event.model_id.partition("/")[0],
+        started_at=fact.at.isoformat(),
+        auto_approve_tools=event.auto_approve_tools,
+        autopilot=event.autopilot,
+        originating_branch=event.originating_branch,
+        internal=Internal(
+            root=run_id,
+            position=fact.position,
+            root_sequence=0,
+            repository_path=event.repository_path.value,
+            base=event.base,
+            standing=Standing(),
+        ),
+    )
+
+
+def _child(fact: Fact, event: child_run.RunStarted, parent: RunDetail) -> RunDetail:
+    return RunDetail(
+        run_id=event.run_id,
+        status="pending",
+        agent_name=event.agent_name,
+        parent_run_id=event.parent_run_id,
+        subtask_id=event.subtask_id,
+        project_id=parent.project_id,
+        submitting_user=parent.submitting_user,
+        task=None,
+        model_id=event.model_id,
+        model_source=event.model_id.partition("/")[0],
+        started_at=fact.at.isoformat(),
+        auto_approve_tools=parent.auto_approve_tools,
+        autopilot=parent.autopilot,
+        originating_branch=parent.originating_branch,
+        worktree_branch=event.worktree_branch,
+        internal=Internal(
+            root=fact.root or event.parent_run_id,
+            position=fact.position,
+            root_sequence=0,
+            repository_path=parent.kept.repository_path,
+            child=ChildStanding(),
+        ),
+    )
+
+
+def _next(row: RunDetail, fact: Fact) -> RunDetail:
+    row = _with_facts(row, fact)
+    if row.kept.standing is not None:
+        return _stood(row, after(row.kept.standing, fact))
+    if row.kept.child is not None:
+        return _child_stood(row, child_after(row.kept.child, fact))
+    return row
+
+
+def _stood(row: RunDetail, standing: Standing) -> RunDetail:
+    return msgspec.structs.replace(
+        row,
+        status=standing.status,
+        result=standing.result,
+        ended_at=standing.ended_at,
+        error=row.error if standing.status == "failed" else None,
+        coordinator_status=standing.plan_status,
+        coordinator_status_reason=standing.reason,
+        coordinator_steerable=standing.status in STEERABLE,
+        internal=msgspec.structs.replace(row.kept, standing=standing),
+    )
+
+
+def _child_stood(row: RunDetail, child: ChildStanding) -> RunDetail:
+    ended = child.ended_at is not None
+    return msgspec.structs.replace(
+        row,
+        status=child.status,
+        result=row.result if ended else None,
+        ended_at=child.ended_at,
+        error=row.error if child.status == "failed" else None,
+        tree_hash=child.tree_hash,
+        internal=msgspec.structs.replace(row.kept, child=child, base=child.base, head=child.head),
+    )
+
+
+def _with_facts(row: RunDetail, fact: Fact) -> RunDetail:
+    replace = msgspec.structs.replace
+    match fact.event:
+        case child_run.WorktreePrepared() as event:
+            return replace(row, worktree_path=event.worktree_path.value)
+        case assembly.AssemblyStarted() as event:
+            kept = replace(row.kept, head=None)
+            return replace(row, worktree_branch=event.integration_branch, tree_hash=None, internal=kept)
+        case assembly.ReviewRequested() as event:
+            kept = replace(row.kept, base=event.base, head=Commit(commit=event.commit_hash, tree=event.tree_hash))
+            return replace(row, tree_hash=event.tree_hash, reviewed_by=None, internal=kept)
+        case assembly.ReviewApproved() | assembly.AssemblyDeclined() as event:
+            return replace(row, reviewed_by=event.reviewer)
+        case assembly.MergeBlocked():
+            return replace(row, reviewed_by=None)
+        case assembly.MergeCompleted() as event:
+            return replace(row, merged_commit_hash=event.commit_hash)
+        case _:
+            return _with_result(row, fact)
+
+
+def _with_result(row: RunDetail, fact: Fact) -> RunDetail:
+    match fact.event:
+        case child_run.RunFailed() as event:
+            failure = Failure(message=event.message.value, error_code=event.error_code, retryable=event.retryable)
+            return msgspec.structs.replace(row, error=failure, result=event.error_code)
+        case child_run.RunCompleted() as event:
+            return msgspec.structs.replace(row, result=event.result)
+        case child_run.RunCancelled() as event:
+            return msgspec.structs.replace(row, result=event.reason)
+        case _:
+            return row
+
+
+def _seen(row: RunDetail, fact: Fact) -> RunDetail:
+    kept = msgspec.structs.replace(row.kept, root_sequence=fact.root_sequence or row.kept.root_sequence)
+    return msgspec.structs.replace(row, internal=kept)
+
+
+VIEW = View("run_detail", VERSION, RunDetail, apply=apply, place=lambda row: (row.kept.root, row.kept.position))

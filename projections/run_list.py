@@ -1,0 +1,108 @@
+"""A project's coordinator runs, newest first, as `GET /api/projects/{id}/runs` lists them. Group: the project's id."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from ..domain import assembly
+from ..domain.event import Fact
+from ..domain.run import CoordinatorStarted
+from .standing import Standing, after
+from .view import DELETED, Rows, View
+
+VERSION = 1
+
+
+class Internal(msgspec.Struct, frozen=True, kw_only=True):
+    """What the row remembers and nobody is shown: `shown` leaves it out."""
+
+    #: The position of the run's first fact: the later, the newer.
+    position: int
+    standing: Standing
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A coordinator run, in one line."""
+
+    workflow_run_id: str
+    execution_id: str
+    project_id: str
+    status: str
+    model_id: str
+    task: str | None
+    agent_name: str
+    submitting_user: str
+    reviewed_by: str | None = None
+    started_at: str
+    ended_at: str | None = None
+    result: str | None = None
+    coordinator_status: str | None = None
+    coordinator_status_reason: str | None = None
+    archived_at: str | None = None
+    internal: Internal | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def kept(self) -> Internal:
+        """What the row remembers. A row that was read from the view has it."""
+        assert self.internal is not msgspec.UNSET
+        return self.internal
+
+
+def shown(row: RunSummary) -> RunSummary:
+    """Return the row as a client sees it."""
+    return msgspec.structs.replace(row, internal=msgspec.UNSET)
+
+
+def apply(rows: Rows[RunSummary], fact: Fact) -> Mapping[str, RunSummary | None]:
+    """Fold one fact. Children are not listed."""
+    if fact.run is None or fact.run != fact.root or fact.event.OUTPUT:
+        return {}
+    if fact.topic == DELETED:
+        return {fact.run: None}
+    if isinstance(fact.event, CoordinatorStarted):
+        return {fact.run: _started(fact, fact.event)}
+    row = rows.get(fact.run)
+    return {} if row is None else {fact.run: _next(row, fact)}
+
+
+def _started(fact: Fact, event: CoordinatorStarted) -> RunSummary:
+    run_id = fact.run or ""
+    return RunSummary(
+        workflow_run_id=run_id,
+        execution_id=run_id,
+        project_id=event.project_id,
+        status="in_progress",
+        model_id=event.model_id,
+        task=event.goal.value,
+        agent_name="Coordinator",
+        submitting_user=event.submitting_user,
+        started_at=fact.at.isoformat(),
+        internal=Internal(position=fact.position, standing=Standing()),
+    )
+
+
+def _next(row: RunSummary, fact: Fact) -> RunSummary:
+    standing = after(row.kept.standing, fact)
+    return msgspec.structs.replace(
+        row,
+        status=standing.status,
+        reviewed_by=_reviewer(row.reviewed_by, fact),
+        ended_at=standing.ended_at,
+        result=standing.result,
+        coordinator_status=standing.plan_status,
+        coordinator_status_reason=standing.reason,
+        internal=msgspec.structs.replace(row.kept, standing=standing),
+    )
+
+
+def _reviewer(before: str | None, fact: Fact) -> str | None:
+    match fact.event:
+        case assembly.ReviewApproved() | assembly.AssemblyDeclined() as event:
+            return event.reviewer
+        case assembly.ReviewRequested() | assembly.MergeBlocked():
+            return None
+        case _:
+            return before
+
+
+VIEW = View("run_list", VERSION, RunSummary, apply=apply, place=lambda row: (row.project_id, row.kept.position))

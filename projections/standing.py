@@ -1,0 +1,123 @@
+"""How far a run is, as views show it: always the answer of the domain's own `evolve`, kept in a few fields."""
+
+import msgspec
+
+from ..domain import child_run, run
+from ..domain.child_run import ENDED, ChildRun, ChildStatus
+from ..domain.event import Event, Fact, Text
+from ..domain.git import Commit
+from ..domain.run import TERMINAL, Run, RunStatus
+from ..domain.work_plan import PlanStatus, Subtask, SubtaskMoved, WorkPlan
+
+#: A coordinator in one of these can be steered.
+STEERABLE = frozenset[RunStatus]({"in_progress", "awaiting_review"})
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """A coordinator run, without the parts of its plan and without words: as small for 200 subtasks as for one."""
+
+    status: RunStatus = "in_progress"
+    result: str | None = None
+    ended_at: str | None = None
+    plan_status: PlanStatus | None = None
+    stage: str | None = None
+    terminal_stage: str | None = None
+    status_reason: str | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """Why the run stands where it does: the plan's reason, or what a run without a plan failed of."""
+        if self.status_reason is not None or self.plan_status is not None:
+            return self.status_reason
+        return self.result if self.status in TERMINAL else None
+
+
+def after(standing: Standing, fact: Fact) -> Standing:
+    """Return the standing after a fact of the coordinator's own feed."""
+    if fact.event.OUTPUT:
+        return standing
+    return _standing(run.evolve(_run(standing, fact.event), fact), standing, fact)
+
+
+def _run(standing: Standing, event: Event) -> Run:
+    if standing.plan_status is None:
+        return Run(status=standing.status, result=standing.result)
+    plan = WorkPlan(
+        work_plan_id="",
+        status=standing.plan_status,
+        # Only the part that moves: how the plan as a whole moves with it does not depend on the others.
+        subtasks={event.subtask_id: _stub(event)} if isinstance(event, SubtaskMoved) else {},
+        stage=standing.stage,
+        terminal_stage=standing.terminal_stage,
+        status_reason=standing.status_reason,
+    )
+    return Run(status=standing.status, result=standing.result, plan=plan)
+
+
+def _stub(event: SubtaskMoved) -> Subtask:
+    return Subtask(
+        subtask_id=event.subtask_id,
+        title=Text(None),
+        scope=Text(None),
+        assigned_agent=event.assigned_agent,
+        model_id=event.selected_model_id,
+        phase="none",
+        depends_on=(),
+        files=(),
+    )
+
+
+def _standing(state: Run, before: Standing, fact: Fact) -> Standing:
+    plan = state.plan
+    return Standing(
+        status=state.status,
+        result=state.result,
+        ended_at=(before.ended_at or fact.at.isoformat()) if state.ended else None,
+        plan_status=plan.status if plan else None,
+        stage=plan.stage if plan else None,
+        terminal_stage=plan.terminal_stage if plan else None,
+        status_reason=plan.status_reason if plan else None,
+    )
+
+
+class ChildStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """A child run, without its turns and without words."""
+
+    status: ChildStatus = "pending"
+    ended_at: str | None = None
+    base: Commit | None = None
+    #: The last recorded commit of the child's branch.
+    head: Commit | None = None
+    has_changes: bool = False
+
+    @property
+    def tree_hash(self) -> str | None:
+        """The tree that the child offers to the assembly; None while it offers none."""
+        return self.head.tree if self.head is not None and self.status == "assemble_ready" else None
+
+
+def child_after(standing: ChildStanding, fact: Fact) -> ChildStanding:
+    """Return the standing after a fact of the child's own feed."""
+    if fact.event.OUTPUT:
+        return standing
+    at = fact.at.isoformat()
+    child = ChildRun(
+        run_id="",
+        subtask_id=0,
+        agent_name="",
+        model_id="",
+        branch="",
+        created_at="",
+        status=standing.status,
+        base=standing.base,
+        head=standing.head,
+        has_changes=standing.has_changes,
+    )
+    child = child_run.evolve(child, fact.event, at)
+    return ChildStanding(
+        status=child.status,
+        ended_at=(standing.ended_at or at) if child.status in ENDED else None,
+        base=child.base,
+        head=child.head,
+        has_changes=child.has_changes,
+    )

@@ -1,0 +1,103 @@
+"""A fact as feeds show it: no frame is stored or derived, each is one fact of the log."""
+
+from typing import Any
+
+import msgspec
+
+from ..domain import assembly, child_run
+from ..domain.event import Fact, Unknown, map_texts
+
+#: After one of these a run has ended, and its feed closes with `done`; what follows them is housekeeping.
+TERMINAL_TOPICS = frozenset(
+    kind.TOPIC
+    for kind in (
+        assembly.AssemblyCompleted,
+        assembly.AssemblyDeclined,
+        assembly.MergeFailed,
+        child_run.AssembleReady,
+        child_run.RunCompleted,
+        child_run.RunFailed,
+        child_run.RunCancelled,
+    )
+)
+#: One of these opens an ended run, and its feed, again.
+REOPENING_TOPICS = frozenset({child_run.TurnOpened.TOPIC, "coordinator.recovered"})
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """One server-sent event."""
+
+    id: int
+    event: str
+    data: bytes
+
+
+class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One element of `GET /api/runs/{id}/events`."""
+
+    sequence: int
+    type: str
+    payload: msgspec.Raw
+
+
+class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One element of `GET /api/events`, for those who build their own read models."""
+
+    position: int
+    stream: str
+    version: int
+    type: str
+    run: str | None
+    run_sequence: int | None
+    root: str | None
+    root_sequence: int | None
+    at: str
+    principal: str
+    payload: msgspec.Raw
+
+
+def payload(fact: Fact) -> bytes:
+    """Return the fact's payload as JSON with its words put back, null where they were erased."""
+    event: Any = fact.event.payload if isinstance(fact.event, Unknown) else fact.event
+    return msgspec.json.encode(map_texts(event, lambda text: text.value))
+
+
+def frame(fact: Fact) -> Frame:
+    """Return the frame of a run's feed. Its id is the same after restart and rebuild, and on every replica."""
+    return Frame(id=fact.run_sequence or 0, event=fact.topic, data=payload(fact))
+
+
+def log_frame(fact: Fact) -> Frame:
+    """Return the frame of the feed of the whole log: the id is the position, the data a LogEntry."""
+    return Frame(id=fact.position, event=fact.topic, data=msgspec.json.encode(log_entry(fact)))
+
+
+def timeline_entry(fact: Fact) -> TimelineEntry:
+    """Return the fact as an element of a run's events."""
+    return TimelineEntry(sequence=fact.run_sequence or 0, type=fact.topic, payload=msgspec.Raw(payload(fact)))
+
+
+def log_entry(fact: Fact) -> LogEntry:
+    """Return the fact as an element of the whole log's events."""
+    return LogEntry(
+        position=fact.position,
+        stream=fact.stream,
+        version=fact.version,
+        type=fact.topic,
+        run=fact.run,
+        run_sequence=fact.run_sequence,
+        root=fact.root,
+        root_sequence=fact.root_sequence,
+        at=fact.at.isoformat(),
+        principal=fact.principal,
+        payload=msgspec.Raw(payload(fact)),
+    )
+
+
+def ended_after(ended: bool, topic: str) -> bool:
+    """
+    Return whether a run that had ended, or not, has ended after a fact with this topic.
+
+    Folded over a run's stored facts from the first; `done` is due when it is true and nothing more is stored.
+    """
+    return topic in TERMINAL_TOPICS or (ended and topic not in REOPENING_TOPICS)
