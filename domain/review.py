@@ -159,7 +159,8 @@ def remove_worktrees(run: Run) -> Sequence[Draft]:
     """What the run left in the repository is cleared away."""
     if run.worktrees_removed or not run.ended:
         raise Overtaken
-    return (run.coordinator(WorktreesRemoved(run_id=run.run_id)),)
+    # Housekeeping belongs to the tree and to nobody's feed: a feed ends with the fact that ended its run.
+    return (Draft(stream=f"{run.stream}/housekeeping", event=WorktreesRemoved(run_id=run.run_id), root=run.run_id),)
 
 
 def assembling(run: Run) -> tuple[WorkPlan, Assembly]:
