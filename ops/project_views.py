@@ -1,0 +1,140 @@
+"""The thread that keeps every view at the log's head, for as long as the process serves."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import Event, Thread
+from time import monotonic
+
+import msgspec
+import structlog
+
+from ..application.ports import EventLog, Views, Wakeups
+from ..application.project_views import Batches, View, ViewStore, advance, prepare
+from ..projections import open_runs
+from ..projections.catalogue import VIEWS
+
+#: How long a fact may wait for a wake-up that was lost.
+POLL_SECONDS = 0.5
+#: A view that failed rests this long; twice as long each time it fails again, up to the limit.
+FIRST_REST_SECONDS = 0.1
+LONGEST_REST_SECONDS = 10.0
+#: How long a sweep waits for the view that it reads.
+CATCH_UP_SECONDS = 10.0
+
+_logger = structlog.get_logger(__name__)
+
+
+def open_run_ids(views: Views, log: EventLog) -> Iterator[str]:
+    """
+    Return the coordinator runs that are not closed, the newest first, as of the log's head now.
+
+    A view that does not come that far in time is read as it is: what it misses is found by the next sweep.
+    """
+    views.wait(open_runs.VIEW.name, log.head(), CATCH_UP_SECONDS)
+    before: int | None = None
+    while rows := views.list(open_runs.VIEW.name, open_runs.GROUP, before=before):
+        yield from (row.key for row in rows)
+        before = rows[-1].order
+
+
+class Watched(msgspec.Struct):
+    """One view under supervision."""
+
+    view: View
+    prepared: bool = False
+    failures: int = 0
+    resting_until: float = 0.0
+    last_error: str | None = None
+
+
+class ViewKeeper:
+    """
+    Folds the log into views in a thread of its own, woken by announcements and by a slow poll.
+
+    A view that fails is tried again, less and less often but for ever; meanwhile the others go on.
+    """
+
+    def __init__(
+        self,
+        store: ViewStore,
+        log: EventLog,
+        wakeups: Wakeups,
+        *,
+        views: Sequence[View] = VIEWS,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._wakeups = wakeups
+        self._watched = [Watched(view) for view in views]
+        self._now = now
+        self._batches = Batches(log)
+        self._stopping = Event()
+        self._thread = Thread(target=self._run, name="views", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the views move from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """On return nothing is folded any more: within one batch and one poll."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs: it ends only when it is told to."""
+        return self._thread.is_alive()
+
+    def errors(self) -> Mapping[str, str]:
+        """Return, by name, the views that failed when they were last tried, and of what."""
+        return {watched.view.name: watched.last_error for watched in self._watched if watched.last_error is not None}
+
+    def step(self) -> bool:
+        """Take every view that is not resting one batch further; return whether any of them moved."""
+        moved = False
+        for watched in self._watched:
+            if watched.resting_until <= self._now():
+                moved = self._step(watched) or moved
+        return moved
+
+    def _run(self) -> None:
+        announced = 0
+        while not self._stopping.is_set():
+            try:
+                if not self.step():
+                    # From the last announcement, not from a view's position: one that runs ahead of what can be
+                    # read (a log put back to a backup) must not make this a busy loop.
+                    announced = max(announced, self._wakeups.wait(announced, POLL_SECONDS))
+            except Exception:  # whatever the wake-ups do, the poll goes on
+                _logger.exception("views_wait_failed")
+                self._stopping.wait(POLL_SECONDS)
+
+    def _step(self, watched: Watched) -> bool:
+        try:
+            moved = self._advance(watched)
+        except Exception as error:  # the thread must outlive any fault of a store or a view
+            watched.failures += 1
+            watched.last_error = f"{type(error).__name__}: {error}"
+            watched.prepared = False
+            rest = min(FIRST_REST_SECONDS * 2 ** min(watched.failures - 1, 16), LONGEST_REST_SECONDS)
+            watched.resting_until = self._now() + rest
+            _logger.exception(
+                "view_failed", view=watched.view.name, failures=watched.failures, next_try_in_seconds=rest
+            )
+            return False
+        watched.failures, watched.resting_until, watched.last_error = 0, 0.0, None
+        return moved
+
+    def _advance(self, watched: Watched) -> bool:
+        view = watched.view
+        if not watched.prepared:
+            if not prepare(self._store, self._log, view):
+                _logger.warning("view_left_to_newer_release", view=view.name, version=view.version)
+            watched.prepared = True
+        progress = advance(self._store, self._batches, view)
+        for one in progress.quarantined:
+            _logger.error("view_quarantined", view=view.name, run=one.name, position=one.position, reason=one.reason)
+        if progress.swapped:
+            _logger.info("view_rebuilt", view=view.name, version=view.version)
+        return progress.facts > 0 or progress.swapped
