@@ -1,0 +1,53 @@
+"""
+The command `steersman`: its groups are imported when they are asked for, so that each starts as fast as it can.
+
+Every command ends with 0 when it is done, 1 when it was refused or could not reach what it needs, 2 when it was
+called wrongly. What it was asked for is on standard output; everything else is on standard error.
+"""
+
+from importlib import import_module
+from importlib.metadata import version
+
+import click
+
+#: Name, the module here whose `command` it is, and what it does.
+COMMANDS = {
+    "serve": ("serve", "Run the service."),
+    "demo": ("run_demo", "Show the whole way from a goal to a merged commit."),
+    "token": ("tokens", "Issue, list and revoke the tokens that clients send."),
+    "agents": ("agents_command", "List the known agents and whether they are installed."),
+    "runs": ("runs_command", "List, show and watch runs."),
+    "replay": ("replay", "Build the read models anew from the log, or check them against it."),
+    "doctor": ("doctor", "Check that this machine has what the service needs."),
+    "rehearsal-agent": ("rehearsal", "Be the coding agent that needs no model (ACP on standard input and output)."),
+}
+
+
+class Commands(click.Group):
+    """The commands of the table, each imported when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return the command."""
+        if cmd_name not in COMMANDS:
+            return None
+        found: click.Command = import_module(f".{COMMANDS[cmd_name][0]}", __package__).command
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table without importing what is in it."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("steersman"), prog_name="steersman")
+def main() -> None:
+    """Run and steer fleets of coding agents, from a goal to a merged commit."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The data directory: nobody else may look into it, and only one serving process works in it."""
+
+import fcntl
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .refused import Refused
+
+#: What a data directory holds; one with other things in it may be anybody's.
+OURS = ("agents.toml", "tokens.db", "log.db", "views.db", "serve.lock", "worktrees", "rehearsal", "demo")
+OTHERS = 0o077
+
+
+def prepare_data_dir(path: Path) -> Path:
+    """On return the directory exists, is ours alone (0700), and can be written. Raises Refused."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.stat().st_mode & OTHERS:
+            _close_to_others(path)
+        if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            raise Refused(f"The data directory {path} cannot be written.")
+    except OSError as error:
+        raise Refused(f"The data directory {path} cannot be used: {error.strerror}.") from error
+    return path
+
+
+def _close_to_others(path: Path) -> None:
+    strangers = sorted(found.name for found in path.iterdir() if not found.name.startswith(OURS))
+    if strangers:
+        # It may well be somebody's home, or /tmp: its mode is not ours to change.
+        raise Refused(
+            f"The data directory {path} is open to other users and holds other things ({strangers[0]}). "
+            "Name a new or empty directory, or close this one with: chmod 700"
+        )
+    path.chmod(0o700)
+
+
+@contextmanager
+def alone_in(data: Path) -> Generator[None]:
+    """
+    Hold the data directory's `serve.lock`. Raises Refused when a live process has it.
+
+    The lock is the kernel's: it is gone with the process, however that ends, and no agent inherits it.
+    """
+    with (data / "serve.lock").open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            holder = file.read(20).strip() or "unknown"
+            raise Refused(f"Another process (pid {holder}) serves {data} already: {data / 'serve.lock'}") from error
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def is_served(data: Path) -> bool:
+    """Whether a live process serves the data directory."""
+    try:
+        with (data / "serve.lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False

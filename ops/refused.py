@@ -1,0 +1,9 @@
+"""The one way in which a command says that it could not do what it was asked for."""
+
+import click
+
+
+class Refused(click.ClickException):
+    """The command was refused, or what it needs is not to be reached. Its message is shown, and it exits with 1."""
+
+    exit_code = 1

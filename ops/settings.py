@@ -1,0 +1,91 @@
+"""What the environment says: read once, checked once, and from then on a value like any other."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+import msgspec
+
+from .refused import Refused
+
+DEFAULT_MAX_AGENTS = 4
+#: More processes than any machine gives places to.
+MOST_AGENTS = 1_000
+DEFAULT_SERVER_URL = "http://127.0.0.1:8420"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How this installation is set up."""
+
+    #: Where everything is kept that is not in a database elsewhere.
+    data: Path
+    #: The PostgreSQL that holds the log, the views and the tokens; None: SQLite in the data directory.
+    database: str | None = None
+    #: Where wake-ups go between processes; nothing that must last.
+    redis: str | None = None
+    #: How many agents work at once in this process.
+    max_agents: int = DEFAULT_MAX_AGENTS
+
+    @property
+    def worktrees(self) -> Path:
+        """Where the runs' worktrees are."""
+        return self.data / "worktrees"
+
+
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """How a client command reaches the service."""
+
+    url: str
+    token: str
+
+
+def read_settings(data: Path | None = None, environment: Mapping[str, str] = os.environ) -> Settings:
+    """Return the settings; a *data* directory that was named wins over STEERSMAN_DATA. Raises Refused."""
+    named = data or (Path(environment["STEERSMAN_DATA"]) if environment.get("STEERSMAN_DATA") else None)
+    return Settings(
+        data=(named or _home(environment)).expanduser().absolute(),
+        database=_address(environment, "STEERSMAN_DATABASE", ("postgresql://", "postgres://")),
+        redis=_address(environment, "STEERSMAN_REDIS", ("redis://", "rediss://", "unix://")),
+        max_agents=_count(environment, "STEERSMAN_MAX_AGENTS", DEFAULT_MAX_AGENTS, MOST_AGENTS),
+    )
+
+
+def read_connection(environment: Mapping[str, str] = os.environ) -> Connection:
+    """Return where the service is and the token to show it. Raises Refused."""
+    token = environment.get("STEERSMAN_TOKEN", "")
+    if not token:
+        raise Refused("STEERSMAN_TOKEN is not set. Get one with: steersman token issue --user YOU --scope operator")
+    url = environment.get("STEERSMAN_SERVER_URL") or DEFAULT_SERVER_URL
+    if not url.startswith(("http://", "https://")):
+        raise Refused(f"STEERSMAN_SERVER_URL must begin with http:// or https://, not be {url!r}.")
+    return Connection(url=url.rstrip("/"), token=token)
+
+
+def _home(environment: Mapping[str, str]) -> Path:
+    base = environment.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(base) / "steersman"
+
+
+def _address(environment: Mapping[str, str], name: str, schemes: tuple[str, ...]) -> str | None:
+    value = environment.get(name, "")
+    if value and not value.startswith(schemes):
+        # The value may hold a password, so it is not repeated.
+        raise Refused(f"{name} must begin with {' or '.join(schemes)}.")
+    return value or None
+
+
+def _count(environment: Mapping[str, str], name: str, default: int, most: int) -> int:
+    value = environment.get(name) or str(default)
+    if not value.isascii() or not value.isdigit() or not 1 <= int(value[:10]) <= most:
+        raise Refused(f"{name} must be a number from 1 to {most}, not {value!r}.")
+    return int(value)
+
+
+#: The option that every command has that works on the data directory itself.
+data_option = click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The data directory [default: $STEERSMAN_DATA, else steersman in the user's data folder].",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
