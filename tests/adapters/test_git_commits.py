@@ -1,0 +1,360 @@
+"""A worktree's commit is what `git add -A` would make of its files, on the parent, the same each time."""
+
+import os
+import stat
+import subprocess
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from steersman.application.ports import CommitFailed, GitConflict
+from steersman.domain.git import Commit
+
+from .conftest import AT, Scratch
+
+#: Names that a shell, a patch or a careless decoder would trip over.
+NAMES = [
+    "with space",
+    'quo"te',
+    "back\\slash",
+    "new\nline",
+    "tab\there",
+    "-leading",
+    "é-composed",
+    "é-decomposed",
+    os.fsdecode(b"latin-\xe9"),
+    "日本",
+    "glob*[x]?",
+    "deep/er/than/that",
+    ":colon",
+    "#hash",
+    "~tilde",
+]
+
+
+def commit(scratch: Scratch, path: Path, parent: str | None = None, branch: str = "child") -> Commit:
+    """Commit the worktree on *parent*, by default the user's branch."""
+    return scratch.repositories.commit_worktree(
+        scratch.path, path, f"steersman/{branch}", parent or scratch.rev("main"), AT, "Work\n\nSteersman-Turn: t1\n"
+    )
+
+
+def as_git_would(scratch: Scratch, path: Path) -> str:
+    """The tree that `git add -A` makes of a worktree, through an index of its own."""
+    environment = {**os.environ, "GIT_INDEX_FILE": str(scratch.home / "index-of-git")}
+    for arguments in (["read-tree", "HEAD"], ["add", "-A"], ["write-tree"]):
+        done = subprocess.run(["git", *arguments], cwd=path, env=environment, capture_output=True, check=True)
+    return done.stdout.decode().strip()
+
+
+def test_every_kind_of_change_is_committed_as_git_would(scratch: Scratch) -> None:
+    parent = scratch.commit({"run.sh": "#!\n", "gone/x": "x\n", "kind": "a file\n", "swap/f": "f\n", "link-was": "x"})
+    path = scratch.worktree()
+    scratch.write({"README": "two\n", "new/file": "new\n", "gone/x": None, "kind": None, "kind/now": "a dir\n"}, path)
+    (path / "run.sh").chmod(0o755)
+    (path / "to").symlink_to("src/a.txt")
+    (path / "nowhere").symlink_to("/does/not/exist")
+    (path / "to-dir").symlink_to("src")
+    (path / "link-was").unlink()
+    (path / "link-was").symlink_to("README")
+    (path / "swap/f").unlink()
+    (path / "swap").rmdir()
+    scratch.write({"swap": "now a file\n", "empty": ""}, path)
+    os.mkfifo(path / "pipe")
+    wanted = as_git_would(scratch, path)
+
+    made = commit(scratch, path)
+
+    assert made.tree == wanted == scratch.rev(f"{made.commit}^{{tree}}")
+    assert scratch.rev(f"{made.commit}^") == parent and scratch.rev("steersman/child") == made.commit
+    assert scratch.status(path) == "" and scratch.is_sound()
+
+
+def test_unusual_names_survive(scratch: Scratch) -> None:
+    path = scratch.worktree()
+    scratch.write({name: f"{number}\n" for number, name in enumerate(NAMES)}, path)
+    wanted = as_git_would(scratch, path)
+
+    made = commit(scratch, path)
+
+    assert made.tree == wanted and scratch.status(path) == ""
+    listed = scratch.git("ls-tree", "-r", "-z", "--name-only", made.commit).split("\0")
+    assert set(NAMES) <= set(listed)
+    other = scratch.worktree("other", made.commit)
+    assert all((other / name).is_file() for name in NAMES) and scratch.status(other) == ""
+
+
+def test_what_is_ignored_stays_out_and_what_is_tracked_stays_in(scratch: Scratch) -> None:
+    scratch.write({"tracked.log": "1\n", "build/kept": "1\n"})
+    scratch.git("add", "-f", "tracked.log", "build/kept")
+    scratch.commit({".gitignore": "*.log\n/build/\n!important.log\ntarget\nonly-dir/\n", "sub/.gitignore": "/local\n"})
+    scratch.write({".git/info/exclude": "excluded\n"})
+    path = scratch.worktree()
+    scratch.write(
+        {
+            "tracked.log": "2\n",
+            "build/kept": "2\n",
+            "build/out": "x",
+            "debug.log": "x",
+            "important.log": "x",
+            "sub/local": "x",
+            "sub/deep/local": "x",
+            "a/target/b": "x",
+            "excluded": "x",
+            "sub/excluded": "x",
+            ".gitignore": "*.log\n/build/\n!important.log\ntarget\nonly-dir/\nlate\n",
+            "late": "x",
+        },
+        path,
+    )
+    (path / "only-dir").symlink_to("src")
+    wanted = as_git_would(scratch, path)
+
+    made = commit(scratch, path)
+
+    assert made.tree == wanted
+    listed = scratch.git("ls-tree", "-r", "--name-only", made.commit).split()
+    assert {"tracked.log", "important.log", "sub/deep/local", "only-dir"} <= set(listed)
+    assert scratch.status(path) == "" and (path / "debug.log").exists()
+
+
+def test_a_submodule_stays_at_its_commit_and_a_nested_repository_is_not_swallowed(scratch: Scratch) -> None:
+    library = scratch.home / "library"
+    scratch.git("clone", "-q", str(scratch.path), str(library))
+    scratch.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
+    scratch.commit({})
+    path = scratch.worktree()
+    assert (path / "lib").is_dir() and scratch.status(path) == ""
+    scratch.git("clone", "-q", str(library), "nested", cwd=path)
+    scratch.git("clone", "-q", str(library), "lib", cwd=path)
+    scratch.commit({"x": "x\n"}, path / "lib")
+    scratch.write({"README": "two\n"}, path)
+
+    made = commit(scratch, path)
+
+    assert scratch.git("diff", "--name-only", "main", made.commit) == "README\n"
+    assert scratch.rev(f"{made.commit}:lib") == scratch.rev("main:lib")
+    assert "nested" in scratch.status(path), "git still shows that it is there"
+    assert scratch.is_sound()
+
+
+def test_nothing_changed_makes_no_commit(scratch: Scratch) -> None:
+    path = scratch.worktree()
+    (path / "README").write_text("one\n")  # rewritten, not changed
+    os.mkdir(path / "empty")
+
+    made = commit(scratch, path)
+
+    assert made.commit == scratch.rev("main") == scratch.rev("steersman/child")
+    assert made.tree == scratch.rev("main^{tree}")
+
+
+def test_two_clones_make_the_same_commit_and_a_repetition_makes_no_other(scratch: Scratch) -> None:
+    path = scratch.worktree()
+    clone = scratch.home / "clone"
+    scratch.git("clone", "-q", str(scratch.path), str(clone))
+    there = scratch.home / "there"
+    scratch.repositories.ensure_worktree(clone, there, "steersman/child", scratch.rev("main"))
+    for root in (path, there):
+        scratch.write({"README": "two\n", "new": "new\n"}, root)
+
+    here = [commit(scratch, path) for _ in range(2)]
+    made = scratch.repositories.commit_worktree(
+        clone, there, "steersman/child", scratch.rev("main"), AT, "Work\n\nSteersman-Turn: t1\n"
+    )
+
+    assert here == [made, made]
+    shown = scratch.git("show", "-s", "--format=%an <%ae>|%ad|%cn <%ce>|%cd|%B", made.commit)
+    who, when = "Steersman <steersman@localhost>", "Wed Mar 4 05:06:07 2026 +0000"
+    assert shown.strip() == f"{who}|{when}|{who}|{when}|Work\n\nSteersman-Turn: t1"
+
+
+def test_what_the_agent_committed_itself_becomes_the_one_commit(scratch: Scratch) -> None:
+    path = scratch.worktree()
+    scratch.commit({"one": "1\n"}, path)
+    scratch.commit({"two": "2\n", "one": None}, path)
+    scratch.write({"three": "3\n"}, path)
+
+    made = [commit(scratch, path) for _ in range(2)]
+
+    assert made[0] == made[1] and scratch.rev("steersman/child") == made[0].commit
+    assert scratch.rev("steersman/child^") == scratch.rev("main")
+    assert scratch.git("diff", "--name-only", "main", "steersman/child").split() == ["three", "two"]
+    assert scratch.status(path) == ""
+
+
+@pytest.mark.parametrize("how", [["checkout", "-q", "-b", "elsewhere"], ["checkout", "-q", "--detach"]], ids=str)
+def test_a_head_that_the_agent_moved_away_comes_back_and_its_branch_is_not_moved(
+    scratch: Scratch, how: list[str]
+) -> None:
+    path = scratch.worktree()
+    scratch.git(*how, cwd=path)
+    theirs = scratch.commit({"theirs": "1\n"}, path)
+    scratch.write({"more": "2\n"}, path)
+
+    made = commit(scratch, path)
+
+    assert scratch.rev("steersman/child") == made.commit == scratch.rev("HEAD", cwd=path)
+    assert scratch.rev("elsewhere") in ("", theirs) and scratch.status(path) == ""
+    assert scratch.git("diff", "--name-only", "main", made.commit).split() == ["more", "theirs"]
+
+
+def test_a_merge_that_the_agent_left_unfinished_is_committed_as_the_files_are(scratch: Scratch) -> None:
+    path = scratch.worktree()
+    theirs = scratch.branch_off("theirs", {"README": "theirs\n"}, scratch.rev("main"))
+    scratch.commit({"README": "ours\n"}, path)
+    scratch.git("merge", theirs, cwd=path, ok=(1,))
+
+    made = commit(scratch, path)
+
+    assert "<<<<<<<" in scratch.git("show", f"{made.commit}:README")
+    assert scratch.git("status", cwd=path) == "On branch steersman/child\nnothing to commit, working tree clean\n"
+
+
+@pytest.mark.parametrize("damage", ["remove", "truncate", "split", "lock", "git"])
+def test_whatever_the_agent_did_to_its_git_the_files_count(scratch: Scratch, damage: str) -> None:
+    scratch.write({"tracked.log": "1\n"})
+    scratch.git("add", "tracked.log")
+    scratch.commit({".gitignore": "*.log\n"})
+    path = scratch.worktree()
+    admin = scratch.path / ".git/worktrees/child"
+    scratch.write({"README": "two\n"}, path)
+    match damage:
+        case "remove":
+            (admin / "index").unlink()
+        case "truncate":
+            (admin / "index").write_bytes((admin / "index").read_bytes()[:50])
+        case "split":
+            scratch.git("update-index", "--split-index", cwd=path)
+        case "lock":
+            (admin / "index.lock").touch()
+            os.utime(admin / "index.lock", (0, 0))
+        case _:
+            (path / ".git").unlink()
+            scratch.git("init", "-q", cwd=path)
+
+    made = commit(scratch, path)
+
+    assert scratch.git("diff", "--name-only", "main", made.commit) == "README\n"
+    scratch.worktree()
+    assert damage == "git" or scratch.status(path) == ""
+
+
+def test_somebody_who_committed_first_is_not_overwritten(scratch: Scratch) -> None:
+    path = scratch.worktree()
+    scratch.write({"README": "the first\n"}, path)
+    first = commit(scratch, path)
+    scratch.write({"README": "a later turn\n"}, path)
+    second = commit(scratch, path, first.commit)
+    scratch.write({"README": "a stale owner\n"}, path)
+
+    with pytest.raises(GitConflict):
+        commit(scratch, path)
+
+    assert scratch.rev("steersman/child") == second.commit
+
+
+def test_no_branch_but_ours_is_moved_from_where_the_agent_left_it(scratch: Scratch) -> None:
+    path = scratch.home / "w"
+    parent = scratch.rev("main")
+    scratch.repositories.ensure_worktree(scratch.path, path, "users", parent)
+    theirs = scratch.commit({"one": "1\n"}, path)
+
+    with pytest.raises(GitConflict):
+        scratch.repositories.commit_worktree(scratch.path, path, "users", parent, AT, "x")
+
+    assert scratch.rev("users") == theirs
+
+
+def test_a_worktree_that_cannot_be_committed_says_so_and_keeps_its_files(scratch: Scratch) -> None:
+    path = scratch.worktree()
+    with pytest.raises(CommitFailed):
+        commit(scratch, scratch.home / "no-worktree")
+    scratch.write({".GIT/config": "[core]\n", "README": "two\n"}, path)
+    with pytest.raises(CommitFailed):
+        commit(scratch, path)
+    assert (path / "README").read_text() == "two\n" and scratch.rev("steersman/child") == scratch.rev("main")
+    assert scratch.is_sound()
+
+
+def test_line_endings_and_filters_are_applied_as_git_would(scratch: Scratch) -> None:
+    scratch.git("config", "filter.up.clean", "tr a-z A-Z")
+    scratch.git("config", "filter.up.smudge", "tr A-Z a-z")
+    scratch.commit(
+        {
+            ".gitattributes": "*.txt text eol=crlf\n*.up filter=up\n*.lfs filter=lfs\n",
+            "dos.txt": "one\r\ntwo\r\n",
+            "loud.up": "quiet\n",
+            "big.lfs": "content\n",
+        }
+    )
+    path = scratch.worktree()
+    assert scratch.status(path) == "" and (path / "dos.txt").read_bytes() == b"one\r\ntwo\r\n"
+    assert (path / "loud.up").read_text() == "quiet\n" and (path / "big.lfs").read_text() == "content\n"
+    scratch.write({"dos.txt": "one\r\n2\r\n", "loud.up": "silent\n", "new.txt": "n\r\n", "more.lfs": "more\n"}, path)
+    wanted = as_git_would(scratch, path)
+
+    made = commit(scratch, path)
+
+    assert made.tree == wanted and scratch.status(path) == ""
+    assert scratch.git("show", f"{made.commit}:dos.txt") == "one\n2\n"
+    assert scratch.git("show", f"{made.commit}:loud.up") == "SILENT\n"
+
+
+def test_autocrlf_does_not_rewrite_what_was_committed_with_carriage_returns(scratch: Scratch) -> None:
+    scratch.commit({"mixed.txt": "a\r\nb\n"})
+    scratch.git("config", "core.autocrlf", "true")
+    path = scratch.worktree()
+    scratch.write({"new.txt": "x\r\n", "README": "one\r\ntwo\r\n"}, path)
+    wanted = as_git_would(scratch, path)
+
+    made = commit(scratch, path)
+
+    assert made.tree == wanted and scratch.git("show", f"{made.commit}:README") == "one\ntwo\n"
+
+
+def test_without_a_trusted_executable_bit_the_recorded_one_stays(scratch: Scratch) -> None:
+    (scratch.path / "src/a.txt").chmod(0o755)
+    scratch.commit({})
+    scratch.git("config", "core.fileMode", "false")
+    path = scratch.worktree()
+    (path / "src/a.txt").chmod(0o644)
+    (path / "src/b.txt").chmod(0o755)
+    scratch.write({"src/a.txt": "changed\n"}, path)
+
+    made = commit(scratch, path)
+
+    assert scratch.git("diff", "--summary", "main", made.commit) == ""
+
+
+def test_a_file_changed_within_one_tick_of_the_clock_is_not_taken_for_unchanged(scratch: Scratch) -> None:
+    path = scratch.worktree()
+    index = scratch.path / ".git/worktrees/child/index"
+    written = os.stat(path / "README")
+    (path / "README").write_text("two\n")  # as long as "one\n", in the same inode
+    os.utime(path / "README", ns=(written.st_atime_ns, written.st_mtime_ns))
+    os.utime(index, ns=(written.st_mtime_ns, written.st_mtime_ns))
+
+    made = commit(scratch, path)
+
+    assert scratch.git("show", f"{made.commit}:README") == "two\n"
+
+
+def test_many_new_files_are_stored_as_one_pack(scratch: Scratch) -> None:
+    path = scratch.worktree()
+    scratch.write({f"new/{number}": f"{number}\n" * 50 for number in range(300)}, path)
+
+    made = commit(scratch, path)
+
+    assert scratch.git("count-objects", "-v").splitlines()[3] == "packs: 1"
+    assert scratch.status(path) == "" and scratch.rev(made.commit) and scratch.is_sound()
+
+
+def test_permissions_of_new_files_follow_the_umask(scratch: Scratch, at: datetime) -> None:
+    before = os.umask(0o027)
+    try:
+        path = scratch.worktree()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((path / "README").stat().st_mode) == 0o640
