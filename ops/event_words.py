@@ -1,0 +1,37 @@
+"""One line of words for an event of a run's feed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+MAX_WORDS = 100
+
+
+def in_words(topic: str, payload: Mapping[str, Any]) -> str:
+    """Return what an event says, for people: its topic, and the parts of its payload that tell it from others."""
+    return f"{topic:<42} {_gist(topic, payload)}".rstrip()
+
+
+def _gist(topic: str, payload: Mapping[str, Any]) -> str:
+    match topic:
+        case "coordinator.started":
+            return _cut(payload.get("goal"))
+        case "coordinator.work_plan":
+            return f"{len(payload.get('subtasks', ()))} subtasks"
+        case "coordinator.assembly_review_requested":
+            return f"tree {str(payload.get('treeHash', ''))[:12]} waits for a decision"
+        case "coordinator.integration_conflict_auto_resolved":
+            return _cut(", ".join(map(str, payload.get("conflictingFiles", ()))))
+        case "coordinator.assembly_merge_completed" | "coordinator.assembly_completed":
+            return f"commit {str(payload.get('commitHash', ''))[:12]}"
+        case "run.failed":
+            return _cut(f"{payload.get('errorCode')}: {payload.get('message')}")
+        case _ if topic.startswith("subtask."):
+            return _cut(f"{payload.get('subtaskId')} {payload.get('assignedAgent')} {payload.get('reason') or ''}")
+        case _:
+            words = (payload.get(key) for key in ("delta", "intent", "toolName", "message", "reason", "status"))
+            return _cut(next((word for word in words if isinstance(word, str)), ""))
+
+
+def _cut(words: object) -> str:
+    line = " ".join(str(words or "").split())
+    return line if len(line) <= MAX_WORDS else f"{line[: MAX_WORDS - 1]}…"

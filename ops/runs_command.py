@@ -1,0 +1,91 @@
+"""`steersman runs`: the runs of a service, over its API."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from .client import Client
+from .event_words import in_words
+from .output import plain, print_json, print_table
+from .settings import json_option, read_connection
+
+
+@click.group()
+def command() -> None:
+    """List, show and watch the runs of the service at $STEERSMAN_SERVER_URL, with $STEERSMAN_TOKEN."""
+
+
+@command.command()
+@click.option("--project", help="The id of one project; without it, the runs of all that you may see.")
+@json_option
+def ls(project: str | None, as_json: bool) -> None:
+    """List coordinator runs, the newest of each project first."""
+    with Client(read_connection()) as client:
+        projects = [project] if project else [found["project_id"] for found in client.get("/api/projects")]
+        runs: list[dict[str, Any]] = [run for one in projects for run in client.get(f"/api/projects/{one}/runs")]
+    if as_json:
+        print_json(runs)
+        return
+    print_table(("RUN", "STATUS", "PLAN", "STARTED", "TASK"), [_run_cells(run) for run in runs])
+
+
+@command.command()
+@click.argument("run_id", metavar="ID")
+@json_option
+def show(run_id: str, as_json: bool) -> None:
+    """Show a run, its work plan and its child runs."""
+    with Client(read_connection()) as client:
+        run = client.get(f"/api/runs/{run_id}")
+        is_coordinator = run.get("parent_run_id") is None
+        has_plan = is_coordinator and run.get("coordinator_status") is not None
+        plan = client.get(f"/api/runs/{run_id}/work-plan") if has_plan else None
+        children: list[dict[str, Any]] = client.get(f"/api/runs/{run_id}/children") if is_coordinator else []
+    if as_json:
+        print_json({"run": run, "work_plan": plan, "children": children})
+        return
+    for name in ("run_id", "task", "status", "coordinator_status", "coordinator_status_reason", "result", "model_id"):
+        if run.get(name):
+            click.echo(f"{name:<26} {plain(str(run[name]))}")
+    if run.get("error"):
+        click.echo(f"{'error':<26} {plain(msgspec.json.encode(run['error']).decode())}")
+    if plan:
+        click.echo("")
+        print_subtasks(plan["subtasks"], children)
+
+
+def print_subtasks(subtasks: Sequence[dict[str, Any]], children: Sequence[dict[str, Any]]) -> None:
+    """Print a plan's subtasks, each with its child run."""
+    trees = {child["childRunId"]: child.get("treeHash") or "" for child in children}
+    rows = [
+        (
+            str(part["subtaskId"]),
+            part["status"],
+            part["assignedAgent"],
+            part["childRunId"] or "",
+            trees.get(part["childRunId"], "")[:12],
+            part["title"] or "",
+        )
+        for part in subtasks
+    ]
+    print_table(("SUBTASK", "STATUS", "AGENT", "RUN", "TREE", "TITLE"), rows)
+
+
+@command.command()
+@click.argument("run_id", metavar="ID")
+@click.option("--after", type=click.IntRange(min=0), default=0, help="The last event id that you have.")
+@json_option
+def watch(run_id: str, after: int, as_json: bool) -> None:
+    """Follow a run's feed to its end, also across restarts of the service."""
+    with Client(read_connection()) as client:
+        for event in client.feed(run_id, after):
+            if as_json:
+                print_json({"id": event.id, "event": event.event, "data": msgspec.Raw(event.data.encode())})
+            elif event.id is not None:
+                click.echo(f"{event.id:>5}  {plain(in_words(event.event, msgspec.json.decode(event.data)))}")
+
+
+def _run_cells(run: dict[str, Any]) -> tuple[str, ...]:
+    names = ("execution_id", "status", "coordinator_status", "started_at", "task")
+    return tuple(str(run.get(name) or "") for name in names)
