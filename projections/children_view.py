@@ -13,7 +13,7 @@ from ..domain.child_run import RunStarted
 from ..domain.event import Fact
 from ..domain.work_plan import SubtaskMoved
 from .standing import ChildStanding, child_after
-from .view import DELETED, Rows, View
+from .view import Rows, View, deleted_run
 
 VERSION = 1
 
@@ -57,16 +57,18 @@ def shown(row: ChildView) -> ChildView:
 def apply(rows: Rows[ChildView], fact: Fact) -> Changes:
     """Fold one fact. A new child run of a subtask takes the place of the one before."""
     event = fact.event
-    if fact.run is None or fact.root is None or (event.OUTPUT and not isinstance(event, ToolCalled)):
+    if event.OUTPUT and not isinstance(event, ToolCalled):
+        return {}
+    if (deleted := deleted_run(fact)) is not None:
+        return {deleted: None, **dict.fromkeys(rows.group(deleted))}
+    if fact.run is None or fact.root is None:
         return {}
     if isinstance(event, RunStarted):
         return {**_of_subtask(rows, fact.root, event.subtask_id), event.run_id: _started(fact.root, event)}
     if isinstance(event, SubtaskMoved):
-        return _moved(rows, fact.root, event)
+        return _moved(rows, fact, event)
     row = rows.get(fact.run)
-    if row is None:
-        return {}
-    return {fact.run: None if fact.topic == DELETED else _next(row, fact)}
+    return {} if row is None else {fact.run: _next(row, fact)}
 
 
 def _of_subtask(rows: Rows[ChildView], root: str, subtask_id: int) -> Changes:
@@ -86,9 +88,9 @@ def _started(root: str, event: RunStarted) -> ChildView:
     )
 
 
-def _moved(rows: Rows[ChildView], root: str, event: SubtaskMoved) -> Changes:
+def _moved(rows: Rows[ChildView], fact: Fact, event: SubtaskMoved) -> Changes:
     if event.child_run_id is None:
-        return _of_subtask(rows, root, event.subtask_id)
+        return _of_subtask(rows, fact.root or "", event.subtask_id)
     row = rows.get(event.child_run_id)
     if row is None:
         return {}
@@ -98,13 +100,13 @@ def _moved(rows: Rows[ChildView], root: str, event: SubtaskMoved) -> Changes:
         assigned_agent=event.assigned_agent,
         selected_model_id=event.selected_model_id,
     )
-    return {event.child_run_id: moved}
+    return {event.child_run_id: _next(moved, fact)}
 
 
 def _next(row: ChildView, fact: Fact) -> ChildView:
     if isinstance(fact.event, ToolCalled):
         return msgspec.structs.replace(row, step_count=row.step_count + 1)
-    standing = child_after(row.kept.standing, fact)
+    standing = child_after(row.kept.standing, row.child_run_id, fact)
     return msgspec.structs.replace(
         row,
         child_run_status=standing.status,

@@ -7,7 +7,7 @@ import msgspec
 from ..domain.assembly import WorktreesRemoved
 from ..domain.event import Fact
 from ..domain.run import CoordinatorStarted
-from .view import DELETED, Rows, View
+from .view import Rows, View, deleted_run
 
 VERSION = 1
 GROUP = "open"
@@ -24,15 +24,16 @@ class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
 
 def apply(rows: Rows[OpenRun], fact: Fact) -> Mapping[str, OpenRun | None]:
     """Fold one fact: a run is open from its start until what it left in the repository is cleared away."""
-    if fact.run is None or fact.run != fact.root:
-        return {}
+    if (deleted := deleted_run(fact)) is not None:
+        return {deleted: None}
     match fact.event:
         case CoordinatorStarted() as event:
-            return {fact.run: OpenRun(run_id=fact.run, project_id=event.project_id, position=fact.position)}
-        case WorktreesRemoved():
-            return {fact.run: None}
+            run_id = fact.run or ""
+            return {run_id: OpenRun(run_id=run_id, project_id=event.project_id, position=fact.position)}
+        case WorktreesRemoved() as event:
+            return {event.run_id: None}
         case _:
-            return {fact.run: None} if fact.topic == DELETED and rows.get(fact.run) else {}
+            return {}
 
 
 VIEW = View("open_runs", VERSION, OpenRun, apply=apply, place=lambda row: (GROUP, row.position))

@@ -9,8 +9,9 @@ from ..domain.agent_output import ToolCalled
 from ..domain.event import Fact
 from ..domain.git import Commit
 from ..domain.run import CoordinatorStarted
+from ..domain.work_plan import SubtaskMoved
 from .standing import STEERABLE, ChildStanding, Standing, after, child_after
-from .view import DELETED, Rows, View
+from .view import Rows, View, deleted_run
 
 VERSION = 1
 
@@ -85,20 +86,26 @@ def shown(row: RunDetail) -> RunDetail:
 
 
 def apply(rows: Rows[RunDetail], fact: Fact) -> Mapping[str, RunDetail | None]:
-    """Fold one fact. A child's fact also counts in its coordinator's root_sequence."""
-    if fact.run is None or (fact.event.OUTPUT and not isinstance(fact.event, ToolCalled)):
-        return {}
-    if fact.topic == DELETED:
-        return {fact.run: None}
-    row = _started(rows, fact) or rows.get(fact.run)
-    if row is None:
-        return {}
-    if isinstance(fact.event, ToolCalled):
-        return {fact.run: msgspec.structs.replace(row, step_count=row.step_count + 1)}
-    changes = {fact.run: _seen(_next(row, fact), fact)}
+    """Fold one fact. Every fact of a tree also counts in its coordinator's root_sequence."""
+    event = fact.event
+    if event.OUTPUT:
+        return _counted(rows, fact) if isinstance(event, ToolCalled) else {}
+    if (deleted := deleted_run(fact)) is not None:
+        return {deleted: None, **dict.fromkeys(rows.group(deleted))}
+    changes: dict[str, RunDetail | None] = {}
+    if fact.run is not None and (row := _started(rows, fact) or rows.get(fact.run)) is not None:
+        changes[fact.run] = _seen(_next(row, fact), fact)
     if fact.root is not None and fact.root != fact.run and (root := rows.get(fact.root)) is not None:
         changes[fact.root] = _seen(root, fact)
+    if isinstance(event, SubtaskMoved) and (child := rows.get(event.child_run_id or "")) is not None:
+        # A step of its subtask may open a child run again.
+        changes[child.run_id] = _next(child, fact)
     return changes
+
+
+def _counted(rows: Rows[RunDetail], fact: Fact) -> Mapping[str, RunDetail | None]:
+    row = rows.get(fact.run or "")
+    return {} if row is None else {row.run_id: msgspec.structs.replace(row, step_count=row.step_count + 1)}
 
 
 def _started(rows: Rows[RunDetail], fact: Fact) -> RunDetail | None:
@@ -172,7 +179,7 @@ def _next(row: RunDetail, fact: Fact) -> RunDetail:
     if row.kept.standing is not None:
         return _stood(row, after(row.kept.standing, fact))
     if row.kept.child is not None:
-        return _child_stood(row, child_after(row.kept.child, fact))
+        return _child_stood(row, child_after(row.kept.child, row.run_id, fact))
     return row
 
 

@@ -8,7 +8,7 @@ from ..domain import assembly
 from ..domain.event import Fact
 from ..domain.run import CoordinatorStarted
 from .standing import Standing, after
-from .view import DELETED, Rows, View
+from .view import Rows, View, deleted_run
 
 VERSION = 1
 
@@ -55,10 +55,10 @@ def shown(row: RunSummary) -> RunSummary:
 
 def apply(rows: Rows[RunSummary], fact: Fact) -> Mapping[str, RunSummary | None]:
     """Fold one fact. Children are not listed."""
+    if (deleted := deleted_run(fact)) is not None:
+        return {deleted: None}
     if fact.run is None or fact.run != fact.root or fact.event.OUTPUT:
         return {}
-    if fact.topic == DELETED:
-        return {fact.run: None}
     if isinstance(fact.event, CoordinatorStarted):
         return {fact.run: _started(fact, fact.event)}
     row = rows.get(fact.run)

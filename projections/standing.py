@@ -2,13 +2,16 @@
 
 import msgspec
 
-from ..domain import child_run, run
+from ..domain import run
+from ..domain.assembly import Assembly
 from ..domain.child_run import ENDED, ChildRun, ChildStatus
 from ..domain.event import Event, Fact, Text
 from ..domain.git import Commit
 from ..domain.run import TERMINAL, Run, RunStatus
 from ..domain.work_plan import PlanStatus, Subtask, SubtaskMoved, WorkPlan
 
+#: What is decided and done about a directive moves the directive. Its receipt is not among these: that may move the run.
+_OF_DIRECTIVES = frozenset({"coordinator.steering_decision", "coordinator.steering", "coordinator.revision_execution"})
 #: A coordinator in one of these can be steered.
 STEERABLE = frozenset[RunStatus]({"in_progress", "awaiting_review"})
 
@@ -19,6 +22,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     status: RunStatus = "in_progress"
     result: str | None = None
     ended_at: str | None = None
+    #: Whether there is, or was, an assembly.
+    assembled: bool = False
     plan_status: PlanStatus | None = None
     stage: str | None = None
     terminal_stage: str | None = None
@@ -34,15 +39,35 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 def after(standing: Standing, fact: Fact) -> Standing:
     """Return the standing after a fact of the coordinator's own feed."""
-    if fact.event.OUTPUT:
+    if fact.event.OUTPUT or fact.topic in _OF_DIRECTIVES:
         return standing
-    return _standing(run.evolve(_run(standing, fact.event), fact), standing, fact)
+    state = run.evolve(_run(standing, fact.event), fact)
+    plan = state.plan
+    return Standing(
+        status=state.status,
+        result=state.result,
+        ended_at=(standing.ended_at or fact.at.isoformat()) if state.ended else None,
+        assembled=state.assembly is not None,
+        plan_status=plan.status if plan else None,
+        stage=plan.stage if plan else None,
+        terminal_stage=plan.terminal_stage if plan else None,
+        status_reason=plan.status_reason if plan else None,
+    )
 
 
 def _run(standing: Standing, event: Event) -> Run:
+    return Run(
+        status=standing.status,
+        result=standing.result,
+        assembly=Assembly(round=1, branch="", started_at="") if standing.assembled else None,
+        plan=_plan(standing, event),
+    )
+
+
+def _plan(standing: Standing, event: Event) -> WorkPlan | None:
     if standing.plan_status is None:
-        return Run(status=standing.status, result=standing.result)
-    plan = WorkPlan(
+        return None
+    return WorkPlan(
         work_plan_id="",
         status=standing.plan_status,
         # Only the part that moves: how the plan as a whole moves with it does not depend on the others.
@@ -51,7 +76,6 @@ def _run(standing: Standing, event: Event) -> Run:
         terminal_stage=standing.terminal_stage,
         status_reason=standing.status_reason,
     )
-    return Run(status=standing.status, result=standing.result, plan=plan)
 
 
 def _stub(event: SubtaskMoved) -> Subtask:
@@ -64,19 +88,6 @@ def _stub(event: SubtaskMoved) -> Subtask:
         phase="none",
         depends_on=(),
         files=(),
-    )
-
-
-def _standing(state: Run, before: Standing, fact: Fact) -> Standing:
-    plan = state.plan
-    return Standing(
-        status=state.status,
-        result=state.result,
-        ended_at=(before.ended_at or fact.at.isoformat()) if state.ended else None,
-        plan_status=plan.status if plan else None,
-        stage=plan.stage if plan else None,
-        terminal_stage=plan.terminal_stage if plan else None,
-        status_reason=plan.status_reason if plan else None,
     )
 
 
@@ -96,13 +107,28 @@ class ChildStanding(msgspec.Struct, frozen=True, kw_only=True):
         return self.head.tree if self.head is not None and self.status == "assemble_ready" else None
 
 
-def child_after(standing: ChildStanding, fact: Fact) -> ChildStanding:
-    """Return the standing after a fact of the child's own feed."""
+def child_after(standing: ChildStanding, child_run_id: str, fact: Fact) -> ChildStanding:
+    """Return the standing after a fact of the child's own feed, or after a step of its subtask."""
     if fact.event.OUTPUT:
         return standing
     at = fact.at.isoformat()
-    child = ChildRun(
-        run_id="",
+    state = Run(
+        plan=_plan(Standing(plan_status="dispatching"), fact.event),
+        children={child_run_id: _child(standing, child_run_id)},
+    )
+    child = run.evolve(state, fact).children[child_run_id]
+    return ChildStanding(
+        status=child.status,
+        ended_at=(standing.ended_at or at) if child.status in ENDED else None,
+        base=child.base,
+        head=child.head,
+        has_changes=child.has_changes,
+    )
+
+
+def _child(standing: ChildStanding, child_run_id: str) -> ChildRun:
+    return ChildRun(
+        run_id=child_run_id,
         subtask_id=0,
         agent_name="",
         model_id="",
@@ -112,12 +138,4 @@ def child_after(standing: ChildStanding, fact: Fact) -> ChildStanding:
         base=standing.base,
         head=standing.head,
         has_changes=standing.has_changes,
-    )
-    child = child_run.evolve(child, fact.event, at)
-    return ChildStanding(
-        status=child.status,
-        ended_at=(standing.ended_at or at) if child.status in ENDED else None,
-        base=child.base,
-        head=child.head,
-        has_changes=child.has_changes,
     )

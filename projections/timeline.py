@@ -7,7 +7,7 @@ import msgspec
 from ..domain import assembly, child_run
 from ..domain.event import Fact, Unknown, map_texts
 
-#: After one of these a run has ended, and its feed closes with `done`; what follows them is housekeeping.
+#: After one of these a run has ended, and its feed closes with `done`.
 TERMINAL_TOPICS = frozenset(
     kind.TOPIC
     for kind in (
@@ -21,7 +21,7 @@ TERMINAL_TOPICS = frozenset(
     )
 )
 #: One of these opens an ended run, and its feed, again.
-REOPENING_TOPICS = frozenset({child_run.TurnOpened.TOPIC, "coordinator.recovered"})
+REOPENING_TOPICS = frozenset({child_run.TurnOpened.TOPIC, "run.base_rebuilt", "coordinator.recovered"})
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):

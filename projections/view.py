@@ -12,8 +12,12 @@ Row = TypeVar("Row", bound=msgspec.Struct)
 #: The group a row is listed in, its place there (a list shows the highest first), and its bytes.
 Placed = tuple[str, int, bytes]
 
-#: A run's owner asked for it to be forgotten: every view drops its rows.
 DELETED = "run.deleted"
+
+
+def deleted_run(fact: Fact) -> str | None:
+    """Return the run that is to be forgotten by the fact, if that is what it says: every view drops its rows."""
+    return (fact.run or fact.root) if fact.topic == DELETED else None
 
 
 class StoredRows(Protocol):

@@ -7,7 +7,7 @@ import msgspec
 from ..domain.event import Fact
 from ..domain.work_plan import PlannedSubtask, SubtaskMoved, WorkPlanMade
 from .standing import Standing, after
-from .view import DELETED, Rows, View
+from .view import Rows, View, deleted_run
 
 VERSION = 1
 
@@ -56,10 +56,10 @@ def shown(row: WorkPlanView) -> WorkPlanView:
 
 def apply(rows: Rows[WorkPlanView], fact: Fact) -> Mapping[str, WorkPlanView | None]:
     """Fold one fact. What children say on their own feeds does not move a plan."""
+    if (deleted := deleted_run(fact)) is not None:
+        return {deleted: None}
     if fact.run is None or fact.run != fact.root or fact.event.OUTPUT:
         return {}
-    if fact.topic == DELETED:
-        return {fact.run: None}
     row = _made(fact.run, fact.event) if isinstance(fact.event, WorkPlanMade) else rows.get(fact.run)
     return {} if row is None else {fact.run: _next(row, fact)}
 
