@@ -1,15 +1,72 @@
-"""The API: every route, and the one place where a refusal becomes a status."""
+"""The API: every route, what handlers may ask for, and the one place where a refusal becomes a status."""
 
+from anyio import CapacityLimiter
 from litestar import Litestar
 from litestar.di import Provide
+from litestar.middleware import DefineMiddleware
 
+from . import assembly, events, health, metrics, openapi, orchestrations, projects, runs, stream, team
+from .access import Access
+from .authentication import BearerAuthentication
 from .given import Services
+from .idempotency import InFlight, provide_asking
+from .metrics import Metrics
+from .problems import HANDLERS
+from .reading import provide_reading
+
+ROUTES = (
+    health.banner,
+    health.health,
+    health.server_info,
+    metrics.metrics_page,
+    projects.create_project,
+    projects.list_projects,
+    projects.show_project,
+    projects.list_runs,
+    team.list_roles,
+    team.show_team,
+    team.add_member,
+    orchestrations.start,
+    runs.show_run,
+    runs.show_work_plan,
+    runs.list_children,
+    assembly.list_files,
+    assembly.show_file,
+    assembly.review,
+    events.list_events,
+    events.list_log,
+    stream.stream_run,
+    stream.stream_log,
+)
 
 
 def create_app(services: Services) -> Litestar:
-    """Build the API over the services it is handed."""
+    """Build the API over the services it is handed. Whoever hands them over starts and closes them."""
+    given: dict[str, object] = {
+        "services": services,
+        "access": Access(services.log),
+        "in_flight": InFlight(),
+        "metrics": (measured := Metrics()),
+        "readers": CapacityLimiter(stream.MAX_READERS),
+    }
+    dependencies = {name: _provide(value) for name, value in given.items()}
+    dependencies["reading"] = Provide(provide_reading, sync_to_thread=False)
+    dependencies["asking"] = Provide(provide_asking, sync_to_thread=False)
     return Litestar(
-        route_handlers=[],
-        dependencies={"services": Provide(lambda: services, sync_to_thread=False)},
-        openapi_config=None,
+        route_handlers=ROUTES,
+        dependencies=dependencies,
+        exception_handlers=HANDLERS,
+        middleware=[DefineMiddleware(BearerAuthentication, services=services)],
+        before_send=[measured.count],
+        request_max_body_size=services.settings.max_body_bytes,
+        openapi_config=openapi.config(services.settings.version),
+        # Never in debug mode: its pages show source text to whoever makes a request fail.
+        debug=False,
     )
+
+
+def _provide(value: object) -> Provide:
+    def same() -> object:
+        return value
+
+    return Provide(same, sync_to_thread=False)

@@ -1,0 +1,194 @@
+"""One reader of the log for all clients of this process: each fact is encoded once and handed to whoever listens."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from threading import Event, Lock, Thread
+
+import msgspec
+
+from ..application.ports import EventLog, LogUnavailable, Undecodable, Wakeups
+from ..domain.event import Fact
+from ..projections import server_sent_events
+
+#: The log is looked at this often even if nobody says that it has grown.
+POLL_SECONDS = 1.0
+PAGE = 500
+#: A client that leaves more than this untaken is cut off.
+MAX_QUEUED_FRAMES = 4_096
+MAX_QUEUED_BYTES = 8 * 1024 * 1024
+#: How many undecodable facts are remembered by name.
+MAX_QUARANTINED = 1_000
+
+
+class LiveFrame:
+    """One fact as it is sent."""
+
+    def __init__(self, fact: Fact) -> None:
+        self.fact = fact
+
+    @cached_property
+    def of_run(self) -> bytes:
+        """The frame on the feed of its run."""
+        return server_sent_events.of_run(self.fact)
+
+    @cached_property
+    def of_log(self) -> bytes:
+        """The frame on the feed of the whole log."""
+        return server_sent_events.of_log(self.fact)
+
+
+class QuarantinedFact(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact that cannot be decoded by this release."""
+
+    position: int
+    run: str | None
+    reason: str
+
+
+class Queue:
+    """One client's frames that it has not taken yet; see the Subscription of the API."""
+
+    def __init__(self, hub: "FeedHub", run: str | None, wake: Callable[[], None]) -> None:
+        self.run = run
+        self._hub = hub
+        self._wake = wake
+        self._lock = Lock()
+        self._frames = deque[LiveFrame]()
+        self._bytes = 0
+        self.is_cut = False
+
+    def put(self, frames: Sequence[LiveFrame]) -> None:
+        """Add the frames, or cut the client off: then it has all frames before them, and can come back for these."""
+        with self._lock:
+            if self.is_cut:
+                return
+            for frame in frames:
+                self._frames.append(frame)
+                self._bytes += len(frame.of_log if self.run is None else frame.of_run)
+                if len(self._frames) > self._hub.max_frames or self._bytes > self._hub.max_bytes:
+                    self._cut()
+                    break
+        self._wake()
+
+    def take(self) -> Sequence[LiveFrame]:
+        """Return, and forget, what has arrived."""
+        with self._lock:
+            taken = list(self._frames)
+            self._frames.clear()
+            self._bytes = 0
+            return taken
+
+    def cut(self) -> None:
+        """Hand over nothing more, and say so."""
+        with self._lock:
+            self._cut()
+        self._wake()
+
+    def close(self) -> None:
+        """Leave the hub."""
+        self._hub.leave(self)
+
+    def _cut(self) -> None:
+        self.is_cut = True
+        self._frames.clear()
+        self._bytes = 0
+
+
+class FeedHub:
+    """The Feed of the API. A reader that cannot reach the log tries again for ever: clients just see nothing new."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        wakeups: Wakeups,
+        *,
+        poll_seconds: float = POLL_SECONDS,
+        max_frames: int = MAX_QUEUED_FRAMES,
+        max_bytes: int = MAX_QUEUED_BYTES,
+    ) -> None:
+        self._log = log
+        self._wakeups = wakeups
+        self._poll_seconds = poll_seconds
+        self.max_frames = max_frames
+        self.max_bytes = max_bytes
+        self._lock = Lock()
+        self._queues: set[Queue] = set()
+        self._quarantined: dict[int, QuarantinedFact] = {}
+        self._closing = Event()
+        self._thread = Thread(target=self._follow, name="feed-hub", daemon=True)
+        self.position = 0
+
+    def start(self) -> None:
+        """Begin behind what is stored: clients read that themselves. Raises LogUnavailable."""
+        self.position = self._log.head()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Cut every client off, so that none holds up the end of the process, and stop reading."""
+        self._closing.set()
+        with self._lock:
+            queues = list(self._queues)
+        for queue in queues:
+            queue.cut()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def quarantined(self) -> Sequence[QuarantinedFact]:
+        """The undecodable facts that were met."""
+        with self._lock:
+            return list(self._quarantined.values())
+
+    def subscribe(self, run: str | None, wake: Callable[[], None]) -> Queue:
+        """Return a subscription; every fact above `position` is handed to it."""
+        queue = Queue(self, run, wake)
+        with self._lock:
+            self._queues.add(queue)
+        if self._closing.is_set():
+            queue.cut()
+        return queue
+
+    def leave(self, queue: Queue) -> None:
+        """Hand nothing more to a queue."""
+        with self._lock:
+            self._queues.discard(queue)
+
+    def _follow(self) -> None:
+        while not self._closing.is_set():
+            try:
+                while not self._closing.is_set() and self._next():
+                    pass
+            except LogUnavailable:
+                self._closing.wait(self._poll_seconds)
+                continue
+            self._wakeups.wait(self.position, self._poll_seconds)
+
+    def _next(self) -> bool:
+        """Read a page and hand it over; return whether there was one."""
+        try:
+            facts = self._log.read(self.position, PAGE)
+        except Undecodable as undecodable:
+            self._step_over(undecodable)
+            return True
+        if not facts:
+            return False
+        frames = [LiveFrame(fact) for fact in facts]
+        by_run: dict[str, list[LiveFrame]] = {}
+        for frame in frames:
+            if frame.fact.run is not None:
+                by_run.setdefault(frame.fact.run, []).append(frame)
+        # A client that subscribes now either gets these, or finds `position` behind them, and them in the log.
+        with self._lock:
+            for queue in self._queues:
+                if wanted := frames if queue.run is None else by_run.get(queue.run):
+                    queue.put(wanted)
+            self.position = facts[-1].position
+        return True
+
+    def _step_over(self, undecodable: Undecodable) -> None:
+        fact = QuarantinedFact(position=undecodable.position, run=undecodable.run, reason=undecodable.reason)
+        with self._lock:
+            if len(self._quarantined) < MAX_QUARANTINED:
+                self._quarantined[fact.position] = fact
+            self.position = undecodable.position

@@ -1,0 +1,159 @@
+"""The assembled work of a coordinator run: its files, and the human gate over them."""
+
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, get, post
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath, JSONBody
+from msgspec import Meta
+
+from ..application.ports import ChangedFile, FileView, RepositoryUnusable
+from ..application.review_assembly import review_assembly
+from ..application.start_orchestration import WorkspaceUnavailable
+from ..domain.event import Draft, Fact
+from ..domain.rejected import Invalid, NotFound, Rejected
+from ..domain.review import ReviewAssembly
+from ..domain.run import Run
+from .etags import IfMatch, check
+from .idempotency import Asks, Command
+from .problems import refusals
+from .reading import Reads
+from .runs import run_row
+
+MAX_TARGET_FILES = 1_000
+MAX_PATH_CHARACTERS = 4_096
+
+
+class ReviewRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A decision about the assembled work."""
+
+    approved: bool
+    request_changes: bool = False
+    feedback: Annotated[str, Meta(description="At most 16384 bytes.")] | None = None
+    target_files: (
+        Annotated[list[Annotated[str, Meta(max_length=MAX_PATH_CHARACTERS)]], Meta(max_length=MAX_TARGET_FILES)] | None
+    ) = None
+    tree_hash: Annotated[str, Meta(max_length=128, description="The tree that was reviewed.")] | None = None
+
+
+class ReviewedBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision is stored."""
+
+    runId: str
+    accepted: bool = True
+    deferred: bool = False
+
+
+class UseCoordinator(Rejected):
+    """This is a child run. The assembly, and the decision about it, belong to its coordinator."""
+
+    code = "use_coordinator"
+
+
+class RequestChangesUnavailable(Rejected):
+    """Changes cannot be requested yet. Approve the work or decline it."""
+
+    code = "request_changes_unavailable"
+
+
+class FileNotFound(NotFound):
+    """Neither side of the comparison has this file. GET …/assembly/files lists the files."""
+
+    code = "file_not_found"
+
+
+class InvalidPath(Invalid):
+    """The path must be relative to the repository, without empty, `.`, `..` or `.git` parts."""
+
+    code = "invalid_path"
+
+
+@get("/api/runs/{run_id:str}/assembly/files", sync_to_thread=True, responses=refusals(404, 409))
+def list_files(run_id: FromPath[str], reading: Reads) -> Sequence[ChangedFile]:
+    """List the files that the assembled work changes; empty before there is an assembly."""
+    compared = _compared(reading, run_id)
+    if compared is None:
+        return []
+    try:
+        return list(reading.services.repositories.changed_files(*compared))
+    except (RepositoryUnusable, OSError, KeyError) as gone:
+        raise WorkspaceUnavailable from gone
+
+
+@get("/api/runs/{run_id:str}/assembly/files/{path:path}", sync_to_thread=True, responses=refusals(404, 409))
+def show_file(run_id: FromPath[str], path: FromPath[Path], reading: Reads) -> FileView:
+    """Return one file of the assembled work: how it differs from the originating branch, and its content."""
+    wanted = checked_path(path.as_posix())
+    compared = _compared(reading, run_id)
+    if compared is None:
+        raise FileNotFound
+    try:
+        found = reading.services.repositories.file(*compared, wanted)
+    except (RepositoryUnusable, OSError, KeyError) as gone:
+        raise WorkspaceUnavailable from gone
+    if found is None:
+        raise FileNotFound
+    return found
+
+
+@post(
+    "/api/runs/{run_id:str}/assembly/review",
+    status_code=200,
+    sync_to_thread=True,
+    responses={200: ResponseSpec(ReviewedBody, description="The decision is stored", generate_examples=False)}
+    | refusals(403, 404, 409, 412, 413, 422),
+)
+def review(
+    run_id: FromPath[str], data: JSONBody[ReviewRequest], asking: Asks, if_match: IfMatch = None
+) -> Response[bytes]:
+    """Approve the assembled work, which merges it, or decline it. The first decision wins."""
+    place = asking.access.run(asking.principal, run_id, change=True)
+    if not place.is_coordinator:
+        raise UseCoordinator(coordinator_run_id=place.root)
+    wanted = _decision(data, asking.principal.user)
+
+    def carry_out(command: Command) -> Sequence[Fact]:
+        def told(run: Run, _: Sequence[Draft]) -> Any:
+            # Here, under the fold that is decided on, so that nothing can come between the look and the append.
+            check(if_match, run)
+            return command.tell(200, ReviewedBody(runId=place.run_id))
+
+        services = asking.services
+        check(if_match, services.runs.run(place.run_id))
+        return review_assembly(place.run_id, wanted, command.by, services.runs, services.repositories, told)
+
+    return asking.once(carry_out)
+
+
+def _decision(data: ReviewRequest, reviewer: str) -> ReviewAssembly:
+    if data.approved and data.request_changes:
+        raise Invalid("Send either `approved` or `request_changes`, not both.")
+    if data.request_changes:
+        raise RequestChangesUnavailable
+    return ReviewAssembly(
+        approved=data.approved, reviewer=reviewer, feedback=data.feedback or "", tree_hash=data.tree_hash
+    )
+
+
+def checked_path(given: str) -> str:
+    """Return a path parameter as a path within a repository. Raises InvalidPath."""
+    path = given.removeprefix("/")
+    parts = PurePosixPath(path).parts
+    strange = any(part in ("..", ".", "/") or part.lower() == ".git" for part in parts)
+    if not parts or strange or "\0" in path or len(path) > MAX_PATH_CHARACTERS or path.startswith("/"):
+        raise InvalidPath
+    return path
+
+
+def _compared(reading: Reads, run_id: str) -> tuple[Path, str, str] | None:
+    """Return the repository and the two commits between which the assembled work lies, None before it is there."""
+    row = run_row(reading, run_id, hides=True)
+    if row.parent_run_id is not None:
+        raise UseCoordinator(coordinator_run_id=row.kept.root)
+    kept = row.kept
+    if kept.base is None or kept.head is None or kept.repository_path is None:
+        return None
+    return Path(kept.repository_path), kept.base.commit, kept.head.commit

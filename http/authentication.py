@@ -1,0 +1,36 @@
+"""Who is asking: a bearer token says it, or the request ends here."""
+
+from typing import Any
+
+from anyio import CapacityLimiter, to_thread
+from litestar.connection import ASGIConnection
+from litestar.middleware import AbstractAuthenticationMiddleware, AuthenticationResult
+from litestar.types import ASGIApp
+
+from .given import Principal, Services
+from .problems import Unauthorized
+
+#: Put this into a route's `opt` to answer everybody.
+PUBLIC: dict[str, Any] = {"exclude_from_auth": True}
+#: How many tokens are looked up at once; others wait their turn.
+MAX_LOOKUPS = 8
+
+
+class BearerAuthentication(AbstractAuthenticationMiddleware):
+    """Lets no request through that does not carry an issued token."""
+
+    def __init__(self, app: ASGIApp, services: Services) -> None:
+        super().__init__(app)
+        self._tokens = services.tokens
+        self._limiter = CapacityLimiter(MAX_LOOKUPS)
+
+    async def authenticate_request(self, connection: ASGIConnection[Any, Any, Any, Any]) -> AuthenticationResult:
+        """Return the principal of the request's token. Raises Unauthorized."""
+        scheme, _, raw = connection.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not raw.strip():
+            raise Unauthorized
+        found = await to_thread.run_sync(self._tokens.authenticate, raw.strip(), limiter=self._limiter)
+        if found is None:
+            raise Unauthorized
+        user, scope = found
+        return AuthenticationResult(user=Principal(user=user, scope=scope), auth=None)

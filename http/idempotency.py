@@ -1,0 +1,210 @@
+"""What a POST may ask for: to be carried out once, however often it is sent with the same `Idempotency-Key`."""
+
+import re
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from hashlib import sha256
+from threading import Lock
+from typing import Annotated, Any, TypeAlias
+from uuid import uuid4
+
+import msgspec
+from litestar import Request, Response
+from litestar.di import NamedDependency
+from litestar.params import HeaderParameter, RawBody, SkipValidation
+
+from ..application.caller import Answer, Caller, IdempotencyKey
+from ..application.ports import AlreadyAnswered, Answered
+from ..domain.event import Fact
+from ..domain.rejected import Invalid, Rejected
+from .access import Access
+from .given import Given, Principal, Services
+from .metrics import Metrics
+
+_TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+KEY = r"^[\x21-\x7e]{1,255}$"
+
+
+class KeySpent(Rejected):
+    """This Idempotency-Key was used for another request body. Send this one with a new key."""
+
+    code = "idempotency_key_spent"
+    status = 422
+
+
+class KeyInFlight(Rejected):
+    """A request with this Idempotency-Key is being carried out. Send it again in a moment for its answer."""
+
+    code = "idempotency_key_in_flight"
+    retryable = True
+
+
+class InFlight:
+    """The keys of the commands that this process carries out now."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._keys: set[tuple[str, ...]] = set()
+
+    @contextmanager
+    def holding(self, key: tuple[str, ...]) -> Generator[None]:
+        """Hold a key until the block ends. Raises KeyInFlight when somebody else does."""
+        with self._lock:
+            if key in self._keys:
+                raise KeyInFlight(key_state="in_flight")
+            self._keys.add(key)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._keys.discard(key)
+
+
+class At:
+    """A clock that stands still, so that the answer and the facts of one command name the same moment."""
+
+    def __init__(self, moment: datetime) -> None:
+        self._moment = moment
+
+    def now(self) -> datetime:
+        """Return the moment of the command."""
+        return self._moment
+
+
+class Command:
+    """One attempt at what was asked: who asks, when, and what they are told when it is stored."""
+
+    def __init__(self, by: Caller, clock: At) -> None:
+        self.by = by
+        self.clock = clock
+        self.told: Answer | None = None
+
+    def tell(self, status: int, body: object) -> Answer:
+        """Return the answer, to be stored with the facts. The last one told is the one that was stored."""
+        self.told = Answer(status=status, body=msgspec.json.encode(body))
+        return self.told
+
+
+class Asking:
+    """One request that wants something changed."""
+
+    def __init__(
+        self,
+        services: Services,
+        access: Access,
+        principal: Principal,
+        in_flight: InFlight,
+        metrics: Metrics,
+        key: IdempotencyKey | None,
+        traceparent: str | None,
+    ) -> None:
+        self.services = services
+        self.access = access
+        self.principal = principal
+        self._in_flight = in_flight
+        self._metrics = metrics
+        self._key = key
+        self._traceparent = traceparent
+
+    def once(self, carry_out: Callable[[Command], Sequence[Fact]], location: str | None = None) -> Response[bytes]:
+        """
+        Carry the command out and return what it tells; if its key was answered before, return that answer again.
+
+        *location* is a path with the names of members of the answer in braces.
+
+        Raises:
+            KeySpent: the key was used for another body.
+            KeyInFlight: the same request is being carried out in this process.
+            Rejected: whatever the command is refused for; that is not stored, so the key stays free.
+        """
+        if self._key is None:
+            return self._carry_out(carry_out, location)
+        held = (self.principal.user, self._key.method, self._key.path, self._key.key)
+        with self._in_flight.holding(held):
+            answered = self.services.log.answered(*held)
+            if answered is not None:
+                return self._replay(self._key, answered, location)
+            try:
+                return self._carry_out(carry_out, location)
+            except AlreadyAnswered as already:
+                # Another process stored the same request between our look and our append.
+                return self._replay(self._key, already.answered, location)
+
+    def _carry_out(self, carry_out: Callable[[Command], Sequence[Fact]], location: str | None) -> Response[bytes]:
+        by = Caller(
+            principal=self.principal.user, command_id=str(uuid4()), traceparent=self._traceparent, key=self._key
+        )
+        command = Command(by, At(self.services.clock.now()))
+        with self._metrics.command():
+            facts = carry_out(command)
+        assert command.told is not None
+        position = facts[-1].position if facts else self.services.log.head()
+        return _response(command.told, position, location)
+
+    def _replay(self, key: IdempotencyKey, answered: Answered, location: str | None) -> Response[bytes]:
+        if answered.body_digest != key.body_digest:
+            raise KeySpent(key_state="spent")
+        response = _response(Answer(status=answered.status, body=answered.answer), answered.position, location)
+        response.set_header("Idempotent-Replayed", "true")
+        return response
+
+
+def _response(told: Answer, position: int, location: str | None) -> Response[bytes]:
+    headers = {"Steersman-Position": str(position)}
+    if location is not None:
+        headers["Location"] = location.format(**msgspec.json.decode(told.body))
+    return Response(told.body, status_code=told.status, media_type="application/json", headers=headers)
+
+
+def provide_asking(
+    request: Request[Principal, Any, Any],
+    services: Given,
+    access: NamedDependency[SkipValidation[Access]],
+    in_flight: NamedDependency[SkipValidation[InFlight]],
+    metrics: NamedDependency[SkipValidation[Metrics]],
+    body: RawBody,
+    idempotency_key: Annotated[
+        str | None,
+        HeaderParameter(
+            name="Idempotency-Key",
+            description="1 to 255 visible ASCII characters. The same key and body get the first answer again.",
+            pattern=KEY,
+        ),
+    ] = None,
+) -> Asking:
+    """Return what the handler of a POST needs. Raises Invalid."""
+    _refuse_nul(body)
+    traceparent = request.headers.get("traceparent", "")
+    key = None
+    if idempotency_key is not None:
+        path = request.scope["path"]
+        key = IdempotencyKey(
+            method=request.method, path=path, key=idempotency_key, body_digest=sha256(body).hexdigest()
+        )
+    found = traceparent if _TRACEPARENT.fullmatch(traceparent) else None
+    return Asking(services, access, request.user, in_flight, metrics, key, found)
+
+
+Asks: TypeAlias = NamedDependency[SkipValidation[Asking]]
+
+
+def _refuse_nul(body: bytes) -> None:
+    """Refuse a body with a NUL character: neither git, nor the file system, nor every store can hold one."""
+    if b"\\u0000" not in body:
+        return
+    try:
+        left: list[Any] = [msgspec.json.decode(body)]
+    except (msgspec.DecodeError, RecursionError):
+        return  # refused where the body is decoded to what the route takes
+    while left:
+        found = left.pop()
+        if isinstance(found, str) and "\0" in found:
+            raise Invalid("The body contains a NUL character (\\u0000). Send text without it.")
+        left.extend(_parts(found))
+
+
+def _parts(found: Any) -> Sequence[Any]:
+    if isinstance(found, dict):
+        return [part for pair in found.items() for part in pair]  # pyright: ignore[reportUnknownVariableType]
+    return found if isinstance(found, list) else ()  # pyright: ignore[reportUnknownVariableType]

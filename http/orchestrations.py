@@ -1,0 +1,104 @@
+"""POST /api/projects/{id}/orchestrations: a goal, with its plan, becomes a coordinator run."""
+
+from typing import Annotated, Any, Literal
+from uuid import uuid4
+
+import msgspec
+from litestar import Response, post
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath, JSONBody
+from msgspec import UNSET, Meta, UnsetType
+
+from ..application.start_orchestration import run_model, start_orchestration
+from ..domain.orchestration import StartRun
+from ..domain.rejected import Invalid
+from ..domain.work_plan import ProposedSubtask
+from .access import InvalidProjectId, is_uuid
+from .idempotency import Asks, Command
+from .problems import refusals
+from .projects import ModelId
+
+StartMode = Literal["direct", "define_outcome"]
+
+
+class PlanRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The parts of a goal; `dependsOn` holds places in this list, from 0."""
+
+    subtasks: tuple[ProposedSubtask, ...]
+
+
+class OrchestrationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A goal for a project's team. Each name is also accepted in the other case; give it in one of them."""
+
+    goal: Annotated[str, Meta(description="What is to be reached, 1 to 65536 bytes.", examples=["Add a licence"])]
+    model_id: ModelId | UnsetType | None = UNSET
+    modelId: ModelId | UnsetType | None = UNSET
+    start_mode: StartMode | UnsetType | None = UNSET
+    startMode: StartMode | UnsetType | None = UNSET
+    auto_approve_tools: bool | UnsetType = UNSET
+    autoApproveTools: bool | UnsetType = UNSET
+    autopilot: bool = False
+    plan: PlanRequest | None = None
+
+
+class RunStartedBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The coordinator run that was started."""
+
+    runId: str
+
+
+class StartModeUnsupported(Invalid):
+    """Only direct starts are supported. Send `"start_mode": "direct"`."""
+
+    code = "start_mode_unsupported"
+
+
+@post(
+    "/api/projects/{project_id:str}/orchestrations",
+    sync_to_thread=True,
+    responses={201: ResponseSpec(RunStartedBody, description="The run", generate_examples=False)}
+    | refusals(403, 404, 409, 413, 422),
+)
+def start(project_id: FromPath[str], data: JSONBody[OrchestrationRequest], asking: Asks) -> Response[bytes]:
+    """Start a coordinator run; without a `plan` the planner agent makes one."""
+    if not is_uuid(project_id):
+        raise InvalidProjectId
+    project = asking.access.project(asking.principal, project_id, change=True)
+    if _either(data, "start_mode", "startMode") != "direct":
+        raise StartModeUnsupported
+    pinned = _either(data, "model_id", "modelId")
+    wanted = StartRun(
+        run_id=str(uuid4()),
+        work_plan_id=str(uuid4()),
+        goal=data.goal,
+        user=asking.principal.user,
+        model_id=run_model(project, asking.services.agents, pinned),
+        start_mode="direct",
+        plan=data.plan.subtasks if data.plan is not None else None,
+        auto_approve_tools=bool(_either(data, "auto_approve_tools", "autoApproveTools")),
+        autopilot=data.autopilot,
+    )
+
+    def carry_out(command: Command) -> Any:
+        services = asking.services
+        return start_orchestration(
+            project_id,
+            wanted,
+            command.by,
+            services.log,
+            command.clock,
+            services.repositories,
+            services.agents,
+            pinned_model=pinned,
+            answer=lambda _: command.tell(201, RunStartedBody(runId=wanted.run_id)),
+        )
+
+    return asking.once(carry_out, "/api/runs/{runId}")
+
+
+def _either(data: OrchestrationRequest, one: str, other: str) -> Any:
+    """Return a member that has two spellings, None if it is absent. Raises Invalid when both are given."""
+    given = [value for name in (one, other) if (value := getattr(data, name)) is not UNSET]
+    if len(given) == 2:
+        raise Invalid(f"`{one}` and `{other}` are the same member. Send one of them.")
+    return given[0] if given else None

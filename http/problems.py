@@ -1,0 +1,167 @@
+"""Every way the API says no: one shape, RFC 9457 problem details with our wire words, whatever went wrong."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from logging import getLogger
+from typing import Annotated, Any, TypeAlias, cast
+from urllib.parse import quote
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+from litestar.openapi.datastructures import ResponseSpec
+from msgspec import Meta
+
+from ..application.ports import LogUnavailable, Undecodable
+from ..domain.rejected import Rejected
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_SECONDS = 1
+_LOGGER = getLogger(__name__)
+
+#: The wire words of what litestar itself refuses.
+_WORDS = {
+    400: "invalid_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "body_too_large",
+    415: "unsupported_media_type",
+}
+_MESSAGES = {
+    404: "There is no such route. GET /schema describes the API.",
+    405: "This route does not take that method. The Allow header names those it takes.",
+    413: "The body is too large. Send at most 1 MiB.",
+}
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a request was refused. Some problems have further members, such as `expected` and `actual`."""
+
+    type: Annotated[str, Meta(description="Stable URI of the kind of problem.")]
+    title: str
+    status: int
+    detail: str
+    instance: Annotated[str, Meta(description="The path that was asked for.")]
+    error: Annotated[str, Meta(description="The wire word of the kind of problem; programs go by it.")]
+    message: Annotated[str, Meta(description="The same as `detail`.")]
+    retryable: Annotated[bool, Meta(description="Whether the same request may succeed later, unchanged.")]
+
+
+class Unauthorized(Rejected):
+    """Send `Authorization: Bearer <token>` with a token from `steersman token issue`."""
+
+    code = "unauthorized"
+    status = 401
+
+
+class Unavailable(Rejected):
+    """The service cannot answer this now. Send the request again."""
+
+    code = "unavailable"
+    status = 503
+    retryable = True
+
+
+AnyRequest: TypeAlias = Request[Any, Any, Any]
+
+
+def answer(
+    request: AnyRequest,
+    status: int,
+    error: str,
+    message: str,
+    *,
+    retryable: bool = False,
+    details: Mapping[str, object] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response[bytes]:
+    """Return the problem as a response; what can be retried says when."""
+    problem = Problem(
+        type=f"urn:steersman:problem:{error}",
+        title=error.replace("_", " ").capitalize(),
+        status=status,
+        detail=message,
+        instance=quote(request.scope["path"], errors="replace"),
+        error=error,
+        message=message,
+        retryable=retryable,
+    )
+    body = {**(details or {}), **msgspec.to_builtins(problem)}
+    sent = dict(headers or {})
+    if retryable and status in (409, 429, 503):
+        sent.setdefault("Retry-After", str(RETRY_AFTER_SECONDS))
+    if status == 401:
+        sent["WWW-Authenticate"] = 'Bearer realm="steersman"'
+    return Response(msgspec.json.encode(body), status_code=status, media_type=MEDIA_TYPE, headers=sent)
+
+
+def _rejected(request: AnyRequest, refusal: Rejected) -> Response[bytes]:
+    return answer(
+        request,
+        refusal.status,
+        refusal.code,
+        str(refusal),
+        retryable=refusal.retryable,
+        details=refusal.details,
+    )
+
+
+def _log_unavailable(request: AnyRequest, error: LogUnavailable) -> Response[bytes]:
+    # The error may name hosts and files; the client only needs to know what to do.
+    _LOGGER.warning("the log cannot be reached: %s", error)
+    message = "The event log cannot be reached now. Send the request again, with the same Idempotency-Key."
+    return answer(request, 503, "log_unavailable", message, retryable=True)
+
+
+def _undecodable(request: AnyRequest, error: Undecodable) -> Response[bytes]:
+    message = "A stored fact of this run cannot be read by this release; see /health."
+    details = {"position": error.position, "run": error.run}
+    return answer(request, 503, "run_quarantined", message, retryable=True, details=details)
+
+
+def _of_litestar(request: AnyRequest, error: HTTPException) -> Response[bytes]:
+    if error.status_code >= 500:
+        return _unhandled(request, error)
+    status = error.status_code
+    word = _WORDS.get(status, HTTPStatus(status).phrase.lower().replace(" ", "_"))
+    return answer(request, status, word, _MESSAGES.get(status) or _what_to_do(error), headers=error.headers)
+
+
+def _what_to_do(error: HTTPException) -> str:
+    extra: Any = error.extra
+    faults = [_fault(cast("Mapping[str, Any]", e)) for e in extra if isinstance(e, dict)] if extra else []
+    return "The request is not valid: " + ("; ".join(faults) or error.detail)
+
+
+def _fault(extra: Mapping[str, Any]) -> str:
+    where = " ".join(str(extra[part]) for part in ("source", "key") if extra.get(part))
+    return f"{where}: {extra.get('message')}" if where else str(extra.get("message"))
+
+
+def _unhandled(request: AnyRequest, error: Exception) -> Response[bytes]:
+    _LOGGER.error("a request failed", exc_info=error)
+    return answer(request, 500, "internal_error", "Something went wrong on our side; the log of the service says what.")
+
+
+HANDLERS: dict[Any, Any] = {
+    Rejected: _rejected,
+    LogUnavailable: _log_unavailable,
+    Undecodable: _undecodable,
+    HTTPException: _of_litestar,
+    Exception: _unhandled,
+}
+
+
+def refusals(*statuses: int) -> dict[int, ResponseSpec]:
+    """Return the refusals of a route, for its description; what every route may answer is added."""
+    return {
+        status: ResponseSpec(
+            Problem,
+            description=HTTPStatus(status).phrase,
+            media_type=cast("Any", MEDIA_TYPE),
+            generate_examples=False,
+        )
+        for status in sorted({400, 401, 503, *statuses})
+    }

@@ -1,0 +1,163 @@
+"""Projects: repositories on this machine that are registered with the service."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+from uuid import uuid4
+
+import msgspec
+from litestar import Request, Response, get, post
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath, JSONBody, QueryParameter
+from msgspec import Meta
+
+from ..application.register_project import register_project
+from ..domain.event import Draft
+from ..domain.project import CreateProject, ProjectCreated
+from ..domain.rejected import Invalid, ProjectNotFound
+from ..projections import project_view, run_list
+from ..projections.project_view import ProjectView
+from ..projections.run_list import RunSummary
+from .idempotency import Asks, Command
+from .problems import refusals
+from .reading import DEFAULT_PAGE, MAX_PAGE, Reads, only_once
+
+ModelId: TypeAlias = Annotated[str, Meta(max_length=200)]
+Limit: TypeAlias = Annotated[int, QueryParameter(ge=1, le=MAX_PAGE, description="How many to list at most.")]
+Before: TypeAlias = Annotated[
+    int | None, QueryParameter(ge=0, le=2**53, description="List what comes after this cursor, from a `next` link.")
+]
+
+
+class ProjectRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A repository to be registered. Its checked-out branch becomes the project's default branch."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=200, examples=["my-project"])]
+    working_directory: Annotated[str, Meta(min_length=1, max_length=4096, examples=["/srv/repositories/my-project"])]
+    origin: Literal["blank", "github"] = "blank"
+    default_provider: Literal["github-copilot", "byok", "microsoft-foundry"] | None = None
+    default_model_github_copilot: ModelId | None = None
+    default_model_microsoft_foundry: ModelId | None = None
+    #: These belong to features that this service does not have; only null is accepted.
+    repository_selection_code: str | None = None
+    blueprint_id: str | None = None
+    blueprint: dict[str, Any] | None = None
+    generated_workflow_yaml: str | None = None
+
+
+class OriginUnsupported(Invalid):
+    """Only `origin` `blank` is supported: clone the repository yourself and register its directory."""
+
+    code = "origin_unsupported"
+
+
+@post(
+    "/api/projects",
+    sync_to_thread=True,
+    responses={201: ResponseSpec(ProjectView, description="The project", generate_examples=False)}
+    | refusals(403, 409, 413, 422),
+)
+def create_project(data: JSONBody[ProjectRequest], asking: Asks) -> Response[bytes]:
+    """Register a repository that exists on this machine."""
+    asking.access.operator(asking.principal)
+    _refuse_unsupported(data)
+    wanted = CreateProject(
+        project_id=str(uuid4()),
+        name=data.name,
+        origin=data.origin,
+        working_directory=data.working_directory,
+        default_branch="",
+        owner=asking.principal.user,
+        default_provider=data.default_provider,
+        default_model_github_copilot=data.default_model_github_copilot,
+        default_model_microsoft_foundry=data.default_model_microsoft_foundry,
+    )
+
+    def carry_out(command: Command) -> Any:
+        services = asking.services
+        return register_project(
+            wanted,
+            command.by,
+            services.log,
+            command.clock,
+            services.repositories,
+            lambda draft: command.tell(201, _created(draft, command)),
+        )
+
+    return asking.once(carry_out, "/api/projects/{project_id}")
+
+
+def _refuse_unsupported(data: ProjectRequest) -> None:
+    if data.origin != "blank" or data.repository_selection_code is not None:
+        raise OriginUnsupported
+    for name in ("blueprint_id", "blueprint", "generated_workflow_yaml"):
+        if getattr(data, name) is not None:
+            raise Invalid(f"`{name}` is not supported. Leave it out, or send null.")
+
+
+def _created(draft: Draft, command: Command) -> ProjectView:
+    event = draft.event
+    assert isinstance(event, ProjectCreated)
+    at = command.clock.now().isoformat()
+    return ProjectView(
+        project_id=event.project_id,
+        name=event.name.value,
+        origin=event.origin,
+        working_directory=event.working_directory.value,
+        default_branch=event.default_branch,
+        owner=event.owner,
+        default_provider=event.default_provider,
+        default_model_github_copilot=event.default_model_github_copilot,
+        default_model_microsoft_foundry=event.default_model_microsoft_foundry,
+        created_at=at,
+        updated_at=at,
+    )
+
+
+@get("/api/projects", sync_to_thread=True, responses=refusals())
+def list_projects(
+    request: Request[Any, Any, Any], reading: Reads, limit: Limit = DEFAULT_PAGE, before: Before = None
+) -> Response[list[ProjectView]]:
+    """List the projects in which the caller has a role, the newest first."""
+    only_once(request, "limit", "before")
+    group = project_view.user_group(reading.principal.user)
+    roles = reading.rows(project_view.ROLES_VIEW, group, before=before, limit=limit)
+    found = [reading.row(project_view.VIEW, role.project_id) for _, role in roles]
+    body = [_shown(row) for row in found if row is not None]
+    return Response(body, headers=next_link(request, limit, [place for place, _ in roles]))
+
+
+@get("/api/projects/{project_id:str}", sync_to_thread=True, responses=refusals(404))
+def show_project(project_id: FromPath[str], reading: Reads) -> ProjectView:
+    """Return one project. Somebody else's looks as if it were not there."""
+    reading.access.project(reading.principal, project_id)
+    row = reading.row(project_view.VIEW, project_id)
+    if row is None:
+        raise ProjectNotFound
+    return _shown(row)
+
+
+@get("/api/projects/{project_id:str}/runs", sync_to_thread=True, responses=refusals(404))
+def list_runs(
+    request: Request[Any, Any, Any],
+    project_id: FromPath[str],
+    reading: Reads,
+    limit: Limit = DEFAULT_PAGE,
+    before: Before = None,
+) -> Response[list[RunSummary]]:
+    """List a project's coordinator runs, the newest first. Their children are listed by each of them."""
+    only_once(request, "limit", "before")
+    reading.access.project(reading.principal, project_id)
+    rows = reading.rows(run_list.VIEW, project_id, before=before, limit=limit)
+    body = [run_list.shown(row) for _, row in rows]
+    return Response(body, headers=next_link(request, limit, [place for place, _ in rows]))
+
+
+def next_link(request: Request[Any, Any, Any], limit: int, places: list[int]) -> dict[str, str]:
+    """Return the RFC 8288 link to the next page, if this one is full."""
+    if len(places) < limit:
+        return {}
+    return {"Link": f'<{request.url.path}?limit={limit}&before={places[-1]}>; rel="next"'}
+
+
+def _shown(row: ProjectView) -> ProjectView:
+    return project_view.shown(row, available=Path(row.working_directory or "").is_dir())

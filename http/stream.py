@@ -1,0 +1,300 @@
+"""Server-sent events: what is stored after the client's id, then what is new, each fact exactly once and in order."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from anyio import CapacityLimiter, to_thread
+from litestar import Request, get
+from litestar.di import NamedDependency
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath, HeaderParameter, QueryParameter, SkipValidation
+from litestar.response import Stream
+
+from ..domain.child_run import ENDED
+from ..domain.rejected import Invalid
+from ..projections import server_sent_events
+from ..projections.timeline import TERMINAL_TOPICS
+from .access import Access, RunPlace
+from .events import read_on
+from .given import Frame, Given, Principal, Services, Subscription
+from .problems import refusals
+from .reading import NUMBER, only_once
+
+Value = TypeVar("Value")
+
+#: How many facts are read, and sent, at a time.
+PAGE = 200
+RETRY_MILLISECONDS = 1_000
+OPENING = f": steersman\nretry: {RETRY_MILLISECONDS}\n\n".encode()
+#: No id has more digits: positions stay below 2^53.
+MAX_ID_DIGITS = 16
+KEEPALIVE = b": keep-alive\n\n"
+DONE = b"event: done\ndata: {}\n\n"
+HEADERS = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
+#: How many feeds of this process read stored facts at once; others wait their turn.
+MAX_READERS = 8
+
+State = Literal["open", "ending", "over"]
+Readers: TypeAlias = NamedDependency[SkipValidation[CapacityLimiter]]
+After: TypeAlias = Annotated[
+    str | None, QueryParameter(pattern=NUMBER, description="Send what comes after this id, as `Last-Event-ID` does.")
+]
+LastEventId: TypeAlias = Annotated[
+    str | None,
+    HeaderParameter(name="Last-Event-ID", description="The last id that was received. It wins over `after`."),
+]
+SHOWN = ResponseSpec(str, description="Server-sent events", media_type="text/event-stream", generate_examples=False)  # type: ignore[arg-type]
+
+
+class InvalidEventId(Invalid):
+    """`Last-Event-ID`, or `after`, must be an id of this feed: a number from 0 to that of its newest event."""
+
+    code = "invalid_event_id"
+
+
+class Sent(NamedTuple):
+    """A frame, the id that the client goes on from, and whether a run may have ended with it."""
+
+    id: int
+    data: bytes
+    is_terminal: bool = False
+
+
+class Source(Protocol):
+    """One feed. Every method may take its time, and runs in a thread."""
+
+    def head(self) -> int:
+        """Return the newest id."""
+        ...
+
+    def page(self, after: int) -> Sequence[Sent]:
+        """Return what is stored after an id, nothing if that is all."""
+        ...
+
+    def shown(self, frames: Sequence[Frame]) -> Sequence[Sent]:
+        """Return live frames as they are sent, with empty data where the client may not see them."""
+        ...
+
+    def state(self, after: int) -> State:
+        """Return whether more can come after an id: yes, only what is cleared away, no."""
+        ...
+
+
+class RunSource:
+    """The feed of one run."""
+
+    def __init__(self, services: Services, place: RunPlace) -> None:
+        self._services = services
+        self._place = place
+        self.run: str | None = place.run_id
+
+    def head(self) -> int:
+        """Return the run's last run_sequence."""
+        return self._services.log.run_head(self._place.run_id)
+
+    def page(self, after: int) -> Sequence[Sent]:
+        """Return stored frames; see Source."""
+        facts = self._services.log.read_run(self._place.run_id, after, PAGE)
+        return [
+            Sent(fact.run_sequence or 0, server_sent_events.of_run(fact), fact.topic in TERMINAL_TOPICS)
+            for fact in facts
+        ]
+
+    def shown(self, frames: Sequence[Frame]) -> Sequence[Sent]:
+        """Return live frames; see Source."""
+        return [Sent(f.fact.run_sequence or 0, f.of_run, f.fact.topic in TERMINAL_TOPICS) for f in frames]
+
+    def state(self, after: int) -> State:
+        """Return whether the run has ended with the fact that has this run_sequence."""
+        run = self._services.runs.run(self._place.root)
+        # In this order: if nothing is stored behind *after* now, the run that was folded before is the run at *after*.
+        if self.head() > after:
+            return "open"
+        if not self._place.is_coordinator:
+            child = run.children.get(self._place.run_id)
+            return "over" if child is not None and child.status in ENDED else "open"
+        if not run.ended:
+            return "open"
+        return "over" if run.worktrees_removed else "ending"
+
+
+class LogSource:
+    """The feed of everything that a principal may see. It has no end."""
+
+    def __init__(self, services: Services, access: Access, principal: Principal) -> None:
+        self._services = services
+        self._access = access
+        self._principal = principal
+        self.run: str | None = None
+
+    def head(self) -> int:
+        """Return the last position."""
+        return self._services.log.head()
+
+    def page(self, after: int) -> Sequence[Sent]:
+        """Return stored frames; see Source."""
+        facts, _ = read_on(self._services.log, after, PAGE)
+        sees = self._access.seeing(self._principal)
+        return [Sent(fact.position, server_sent_events.of_log(fact) if sees(fact) else b"") for fact in facts]
+
+    def shown(self, frames: Sequence[Frame]) -> Sequence[Sent]:
+        """Return live frames; see Source."""
+        sees = self._access.seeing(self._principal)
+        return [Sent(f.fact.position, f.of_log if sees(f.fact) else b"") for f in frames]
+
+    def state(self, after: int) -> State:
+        """Return that more can come."""
+        return "open"
+
+
+@get("/api/runs/{run_id:str}/stream", media_type="text/event-stream", responses={200: SHOWN} | refusals(404))
+async def stream_run(
+    request: Request[Principal, Any, Any],
+    run_id: FromPath[str],
+    services: Given,
+    access: NamedDependency[SkipValidation[Access]],
+    readers: Readers,
+    after: After = None,
+    last_event_id: LastEventId = None,
+) -> Stream:
+    """Send the run's events after the client's id and go on as they happen; ends with `event: done`."""
+    only_once(request, "after")
+    find = partial(access.run, request.user, run_id, hides=True)
+    place = await to_thread.run_sync(find, limiter=readers)
+    return await _open(RunSource(services, place), services, readers, last_event_id or after)
+
+
+@get("/api/events/stream", media_type="text/event-stream", responses={200: SHOWN} | refusals())
+async def stream_log(
+    request: Request[Principal, Any, Any],
+    services: Given,
+    access: NamedDependency[SkipValidation[Access]],
+    readers: Readers,
+    after: After = None,
+    last_event_id: LastEventId = None,
+) -> Stream:
+    """Send every event that the caller may see after the client's position, and go on as they happen, without end."""
+    only_once(request, "after")
+    return await _open(LogSource(services, access, request.user), services, readers, last_event_id or after)
+
+
+async def _open(
+    source: RunSource | LogSource, services: Services, readers: CapacityLimiter, given: str | None
+) -> Stream:
+    reader = Reader(source, services, readers)
+    cursor = await reader.cursor(given)
+    return Stream(reader.frames(cursor), headers=HEADERS)
+
+
+class Reader:
+    """One client's way through a feed: what is stored, then what is new."""
+
+    def __init__(self, source: RunSource | LogSource, services: Services, readers: CapacityLimiter) -> None:
+        self._source = source
+        self._feed = services.feed
+        self._settings = services.settings
+        self._readers = readers
+        self._woken = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._linger_until: float | None = None
+
+    async def cursor(self, given: str | None) -> int:
+        """Return the id to go on from. Raises InvalidEventId for one that this feed has not given out."""
+        if not given:
+            return 0
+        head = await self._in_thread(self._source.head)
+        if not (given.isascii() and given.isdigit()) or len(given) > MAX_ID_DIGITS or int(given) > head:
+            raise InvalidEventId(expected=f"0 to {head}", actual=given[:MAX_ID_DIGITS])
+        return int(given)
+
+    async def frames(self, cursor: int) -> AsyncGenerator[bytes]:
+        """Yield every frame behind the cursor, in order, until the client goes, is too slow, or the run is over."""
+        yield OPENING
+        # A long history is read before subscribing, so that it cannot overrun the queue.
+        while page := await self._stored(cursor):
+            cursor = page[-1].id
+            yield _joined(page)
+            if len(page) < PAGE:
+                break
+        subscription = await self._in_thread(partial(self._feed.subscribe, self._source.run, self._wake))
+        try:
+            async for sent in self._live(cursor, subscription):
+                yield sent
+        finally:
+            subscription.close()
+
+    async def _live(self, cursor: int, subscription: Subscription) -> AsyncGenerator[bytes]:
+        is_behind, may_be_over = True, True
+        while not subscription.is_cut:
+            if is_behind:
+                sent = await self._stored(cursor)
+                is_behind = bool(sent)
+            else:
+                sent, is_behind = _following(cursor, await self._in_thread(partial(self._shown, subscription)))
+            if sent:
+                cursor = sent[-1].id
+                may_be_over = may_be_over or any(one.is_terminal for one in sent)
+                if data := _joined(sent):
+                    yield data
+            if is_behind or sent:
+                continue
+            if may_be_over:
+                state = await self._in_thread(partial(self._source.state, cursor))
+                if self._is_done(state):
+                    yield DONE
+                    return
+                may_be_over = state == "ending"
+            if not await self._wait():
+                may_be_over = True
+                yield KEEPALIVE
+
+    def _shown(self, subscription: Subscription) -> Sequence[Sent]:
+        return self._source.shown(subscription.take())
+
+    async def _stored(self, cursor: int) -> Sequence[Sent]:
+        return await self._in_thread(partial(self._source.page, cursor))
+
+    def _is_done(self, state: State) -> bool:
+        """Return whether nothing more can come, or has come for long enough behind the end."""
+        if state != "ending":
+            self._linger_until = None
+            return state == "over"
+        now = self._loop.time()
+        self._linger_until = self._linger_until or now + self._settings.linger_seconds
+        return now >= self._linger_until
+
+    async def _wait(self) -> bool:
+        """Return True when there may be something to take, False when it was silent for too long."""
+        timeout = self._settings.keepalive_seconds
+        if self._linger_until is not None:
+            timeout = max(0.0, min(timeout, self._linger_until - self._loop.time()))
+        try:
+            async with asyncio.timeout(timeout):
+                await self._woken.wait()
+        except TimeoutError:
+            return False
+        self._woken.clear()
+        return True
+
+    def _wake(self) -> None:
+        # The loop may be gone already while the hub still goes round.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def _in_thread(self, call: Callable[[], Value]) -> Value:
+        return await to_thread.run_sync(call, limiter=self._readers)
+
+
+def _joined(sent: Sequence[Sent]) -> bytes:
+    return b"".join(one.data for one in sent)
+
+
+def _following(cursor: int, sent: Sequence[Sent]) -> tuple[Sequence[Sent], bool]:
+    """Return what follows the cursor without a gap, and whether something in between has to be read from the log."""
+    fresh = [one for one in sent if one.id > cursor]
+    if fresh and fresh[0].id != cursor + 1:
+        return [], True
+    return fresh, False
