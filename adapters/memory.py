@@ -44,11 +44,27 @@ class MemoryWakeups:
             return self._position
 
 
+class MemoryTransaction:
+    """What one writer is about to write: a block that fails wrote nothing."""
+
+    def __init__(self, recorder: "MemoryRecorder") -> None:
+        self._recorder = recorder
+        self.written: tuple[Numbered, str] | None = None
+
+    def known(self, wanted: Wanted, answers_since: str) -> Known:
+        """Return what the log holds of *wanted*."""
+        return self._recorder.known(wanted, answers_since)
+
+    def write(self, numbered: Numbered, now: str, answers_since: str) -> None:
+        """Write facts, texts, answers and the new head."""
+        self.written = numbered, now
+
+
 class MemoryRecorder:
-    """The tables as lists and maps. What is written is visible at once, and a failed transaction wrote nothing."""
+    """The tables as lists and maps."""
 
     def __init__(self) -> None:
-        self._head = Lock()
+        self._lock = Lock()
         self._facts: list[FactRow] = []
         self._words: dict[int, dict[str, bytes]] = {}
         self._answers: dict[AnswerKey, tuple[AnswerRow, str]] = {}
@@ -60,8 +76,11 @@ class MemoryRecorder:
     @contextmanager
     def transaction(self) -> Generator[Transaction]:
         """Hold the head; see Recorder."""
-        with self._head:
-            yield self
+        with self._lock:
+            transaction = MemoryTransaction(self)
+            yield transaction
+            if transaction.written is not None:
+                self._apply(*transaction.written)
 
     def known(self, wanted: Wanted, answers_since: str) -> Known:
         """Return what the log holds of *wanted*."""
@@ -74,8 +93,7 @@ class MemoryRecorder:
             answers={key: found for key in wanted.answers if (found := self.answered(key, answers_since)) is not None},
         )
 
-    def write(self, numbered: Numbered, now: str, answers_since: str) -> None:
-        """Write facts, texts and answers; nothing here can fail half-way."""
+    def _apply(self, numbered: Numbered, now: str) -> None:
         for fact in numbered.facts:
             self._words[fact.position] = {text.digest: text.words for text in fact.texts}
             self._streams[fact.stream] += 1
@@ -115,7 +133,7 @@ class MemoryRecorder:
     def erase(self, runs: Sequence[str], *, output_only: bool, before: str | None) -> int:
         """Forget words for good; return how many."""
         erased = 0
-        with self._head:
+        with self._lock:
             for fact in self._facts:
                 if fact.run in runs and (fact.is_output or not output_only) and (before is None or fact.at < before):
                     erased += len(self._words.get(fact.position, {}))
@@ -148,7 +166,7 @@ class InTurn:
 
 
 class MemoryLog(StoredLog):
-    """The EventLog in memory: the same codec, numbering and refusals, so the same bytes."""
+    """The EventLog in memory: the same codec, numbering and refusals, so the same bytes. *recorder* reopens one."""
 
     def __init__(
         self,
@@ -156,8 +174,9 @@ class MemoryLog(StoredLog):
         *,
         clock: Clock = SYSTEM_CLOCK,
         announce: Announce | None = None,
+        recorder: MemoryRecorder | None = None,
     ) -> None:
-        recorder = MemoryRecorder()
+        recorder = recorder or MemoryRecorder()
         super().__init__(recorder, EventCodec(catalogue), InTurn(recorder, clock, announce), clock)
 
 

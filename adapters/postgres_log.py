@@ -232,14 +232,18 @@ class PostgresRecorder(PostgresApplicationRecorder):
 
     @contextmanager
     def _holding_head(self) -> Generator[tuple[Cursor[TupleRow], int]]:
-        with (
-            self.datastore.get_connection() as connection,
-            connection.transaction(),
-            connection.cursor(row_factory=tuple_row) as cursor,
-        ):
-            # Whoever gets the row sees, from its next statement on, all that its predecessors committed.
-            position = cursor.execute("SELECT position FROM head FOR UPDATE").fetchall()[0][0]
-            yield cursor, position
+        with self.datastore.get_connection() as connection, connection.cursor(row_factory=tuple_row) as cursor:
+            try:
+                # Both in one round trip. Whoever gets the row sees, from its next statement on, all that its
+                # predecessors committed.
+                cursor.execute("BEGIN; SELECT position FROM head FOR UPDATE")
+                cursor.nextset()
+                yield cursor, cursor.fetchall()[0][0]
+                connection.commit()
+            except BaseException:
+                with suppress(psycopg.Error):  # a dead connection has rolled back already
+                    connection.rollback()
+                raise
 
     @contextmanager
     def _cursor(self) -> Generator[Cursor[TupleRow]]:

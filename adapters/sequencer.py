@@ -69,6 +69,11 @@ class Sequencer:
             self._filled.notify()
         return waiting.outcome.result()
 
+    @property
+    def waiting(self) -> int:
+        """How many appends wait for the next transaction."""
+        return len(self._queue)
+
     def close(self) -> None:
         """Answer everybody who waits, and end the writer."""
         with self._filled:

@@ -1,13 +1,13 @@
 -- All that numbering a batch has to know, in one round trip; each part is an index look-up for each name.
 SELECT 'stream' AS kind, name, (SELECT max(version) FROM events WHERE stream = name) AS number,
        NULL::text AS run, NULL::bytea AS state
-FROM unnest(%(streams)s::text[]) AS name
+FROM unnest(%(streams)b::text[]) AS name
 UNION ALL
 SELECT 'run', name, (SELECT max(run_sequence) FROM events WHERE run = name), NULL, NULL
-FROM unnest(%(runs)s::text[]) AS name
+FROM unnest(%(runs)b::text[]) AS name
 UNION ALL
 SELECT 'root', name, (SELECT max(root_sequence) FROM events WHERE root = name), NULL, NULL
-FROM unnest(%(roots)s::text[]) AS name
+FROM unnest(%(roots)b::text[]) AS name
 UNION ALL
 SELECT 'command', name, events.position, events.run, events.state
-FROM unnest(%(commands)s::text[]) AS name JOIN events ON events.command_id = name
+FROM unnest(%(commands)b::text[]) AS name JOIN events ON events.command_id = name

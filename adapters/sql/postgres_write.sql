@@ -2,10 +2,10 @@
 WITH facts AS (
     INSERT INTO events (position, stream, version, topic, state, run, run_sequence, root, root_sequence,
                         is_output, command_id, at)
-    SELECT * FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::text[], %s::bytea[], %s::text[], %s::bigint[],
-                         %s::text[], %s::bigint[], %s::boolean[], %s::text[], %s::text[])
+    SELECT * FROM unnest(%b::bigint[], %b::text[], %b::bigint[], %b::text[], %b::bytea[], %b::text[], %b::bigint[],
+                         %b::text[], %b::bigint[], %b::boolean[], %b::text[], %b::text[])
 ), words AS (
     INSERT INTO texts (position, digest, run, is_output, salt, words)
-    SELECT * FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::boolean[], %s::bytea[], %s::bytea[])
+    SELECT * FROM unnest(%b::bigint[], %b::text[], %b::text[], %b::boolean[], %b::bytea[], %b::bytea[])
 )
 UPDATE head SET position = %s

