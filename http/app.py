@@ -60,6 +60,8 @@ def create_app(services: Services) -> Litestar:
         before_send=[measured.count],
         request_max_body_size=services.settings.max_body_bytes,
         openapi_config=openapi.config(services.settings.version),
+        # How and where a process logs is its own business: see ops/logs.py.
+        logging_config=None,
         # Never in debug mode: its pages show source text to whoever makes a request fail.
         debug=False,
     )
