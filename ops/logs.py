@@ -35,5 +35,5 @@ def configure_logs(level: int = logging.INFO) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level)
     # Each request to ourselves, and each step of a library, is no news for whoever runs the service.
-    for name in ("httpx", "httpcore", "uvicorn.access", "psycopg.pool"):
+    for name in ("httpx", "httpcore", "uvicorn.access", "uvicorn.error", "psycopg.pool"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,0 +1,113 @@
+"""`steersman doctor`: what the service needs of this machine, looked at one by one."""
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import msgspec
+import psycopg
+import redis
+
+from .agents_command import agents_option, known_agents
+from .data_dir import is_served, prepare_data_dir
+from .output import print_json, print_table
+from .refused import Refused
+from .settings import Settings, data_option, json_option, read_settings
+
+LEAST_FREE_BYTES = 512 * 1024 * 1024
+REACH_SECONDS = 5
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look came to. `ok` None: nothing is wrong, and something could be better."""
+
+    name: str
+    ok: bool | None
+    detail: str
+
+
+@click.command()
+@data_option
+@agents_option
+@json_option
+def command(data: Path | None, agents_file: Path | None, as_json: bool) -> None:
+    """Check that this machine has what the service needs; exit 1 if it lacks something."""
+    settings = read_settings(data)
+    findings = list(examine(settings, agents_file))
+    if as_json:
+        print_json(findings)
+    else:
+        words = {True: "ok", False: "FAILED", None: "note"}
+        print_table(("STATE", "WHAT", "DETAIL"), [(words[f.ok], f.name, f.detail) for f in findings])
+    failed = [finding.name for finding in findings if finding.ok is False]
+    if failed:
+        raise Refused(f"{', '.join(failed)}: see above.")
+
+
+def examine(settings: Settings, agents_file: Path | None) -> Iterator[Finding]:
+    """Look at everything; no look changes anything but that it makes the data directory."""
+    yield Finding(name="python", ok=sys.version_info >= (3, 11), detail=platform.python_version())
+    yield Finding(
+        name="processes",
+        ok=Path("/proc/self/stat").exists() and hasattr(os, "pidfd_open"),
+        detail="agents are kept by means of /proc and pidfds (Linux)",
+    )
+    yield _attempt("data directory", lambda: _data_dir(settings))
+    yield _attempt("log", lambda: _log(settings))
+    if settings.redis:
+        yield _attempt("redis", lambda: _redis(str(settings.redis)))
+    yield from _agents(settings, agents_file)
+    git = shutil.which("git")
+    yield Finding(name="git", ok=True if git else None, detail=git or "not on PATH: only `steersman demo` needs it")
+
+
+def _attempt(name: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name=name, ok=True, detail=look())
+    except Refused as refused:
+        return Finding(name=name, ok=False, detail=refused.message)
+
+
+def _data_dir(settings: Settings) -> str:
+    prepare_data_dir(settings.data)
+    free = shutil.disk_usage(settings.data).free
+    if free < LEAST_FREE_BYTES:
+        raise Refused(f"{settings.data} has only {free // 1024**2} MiB left.")
+    served = "; a process serves it now" if is_served(settings.data) else ""
+    return f"{settings.data}, {free // 1024**2} MiB free{served}"
+
+
+def _log(settings: Settings) -> str:
+    if not settings.database:
+        return f"SQLite, {settings.data / 'log.db'}"
+    try:
+        with psycopg.connect(settings.database, connect_timeout=REACH_SECONDS) as connection:
+            return f"PostgreSQL {connection.info.server_version // 10_000} at {connection.info.host}"
+    except psycopg.Error as error:
+        raise Refused(f"STEERSMAN_DATABASE cannot be reached: {error}") from error
+
+
+def _redis(url: str) -> str:
+    try:
+        client = redis.Redis.from_url(url, socket_timeout=REACH_SECONDS, socket_connect_timeout=REACH_SECONDS)  # pyright: ignore[reportUnknownMemberType]
+        client.ping()  # pyright: ignore[reportUnknownMemberType]
+        client.close()
+    except (redis.RedisError, ValueError) as error:
+        raise Refused(f"STEERSMAN_REDIS cannot be reached: {error}") from error
+    return "answers"
+
+
+def _agents(settings: Settings, agents_file: Path | None) -> Iterator[Finding]:
+    try:
+        agents = known_agents(settings.data, agents_file)
+    except Refused as refused:
+        yield Finding(name="agents", ok=False, detail=refused.message)
+        return
+    for agent in agents:
+        missing = False if agent.is_default else None
+        detail = agent.command[0] if agent.installed else f"{agent.command[0]} is not on PATH"
+        yield Finding(name=f"agent {agent.name}", ok=True if agent.installed else missing, detail=detail)

@@ -1,0 +1,95 @@
+"""`steersman replay`: the read models are nothing but the log, and this shows it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from ..adapters.memory import MemoryWakeups
+from ..adapters.memory_views import MemoryViews
+from ..application.check_views import Checked, check
+from ..application.ports import LogUnavailable
+from ..application.project_views import catch_up, rebuild
+from ..projections.catalogue import VIEWS
+from .output import print_json, print_table
+from .refused import Refused
+from .settings import data_option, json_option, read_settings
+from .wiring import Stores, open_stores
+
+#: How many differing keys of a view are named.
+SHOWN_KEYS = 5
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one view."""
+
+    view: str
+    version: int
+    position: int
+    sound: bool
+    #: The keys of rows that are not what their facts fold into.
+    differences: Sequence[str] = ()
+
+
+@click.command()
+@data_option
+@click.option("--check", "only_check", is_flag=True, help="Change nothing: compare the views with what the log says.")
+@json_option
+def command(data: Path | None, only_check: bool, as_json: bool) -> None:
+    """Build every read model anew from the log, or check that each row is what its facts fold into (exit 1 if not)."""
+    settings = read_settings(data)
+    if not settings.database and not (settings.data / "log.db").exists():
+        raise Refused(f"There is no log in {settings.data}.")
+    with open_stores(settings, MemoryWakeups()) as stores:
+        try:
+            outcomes = _compared(stores) if only_check else _built(stores)
+        except LogUnavailable as error:
+            raise Refused(str(error)) from error
+    _print(outcomes, as_json)
+    if not all(outcome.sound for outcome in outcomes):
+        raise Refused(
+            "Some views are not what the log says, or are of another release. Build them anew: steersman replay"
+        )
+
+
+def _built(stores: Stores) -> list[Outcome]:
+    """Build every view anew beside what readers see, which is swapped at the end; a serving process may go on."""
+    for view in VIEWS:
+        rebuild(stores.views, view)
+    catch_up(stores.views, stores.log, VIEWS)
+    active = {view.name: next(head for head in stores.views.heads(view.name) if head.active) for view in VIEWS}
+    return [
+        Outcome(view=name, version=head.version, position=head.position, sound=True) for name, head in active.items()
+    ]
+
+
+def _compared(stores: Stores) -> list[Outcome]:
+    return [_outcome(check(stores.views, stores.log, view, MemoryViews())) for view in VIEWS]
+
+
+def _outcome(checked: Checked) -> Outcome:
+    return Outcome(
+        view=checked.view,
+        version=checked.version,
+        position=checked.position,
+        sound=checked.sound,
+        differences=[difference.key for difference in checked.differences],
+    )
+
+
+def _print(outcomes: Sequence[Outcome], as_json: bool) -> None:
+    if as_json:
+        print_json(outcomes)
+        return
+    rows = [
+        (
+            outcome.view,
+            str(outcome.version),
+            str(outcome.position),
+            "sound" if outcome.sound else f"{len(outcome.differences)} rows differ",
+            " ".join(outcome.differences[:SHOWN_KEYS]),
+        )
+        for outcome in outcomes
+    ]
+    print_table(("VIEW", "VERSION", "POSITION", "STATE", "KEYS"), rows)

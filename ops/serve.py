@@ -1,0 +1,141 @@
+"""`steersman serve`: the service, until it is told to end."""
+
+import ipaddress
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import click
+import structlog
+import uvicorn
+
+from ..adapters.token_store import TokenStore
+from ..application.ports import LogUnavailable
+from .agents_command import agents_option
+from .data_dir import alone_in, prepare_data_dir
+from .logs import configure_logs
+from .output import print_json
+from .refused import Refused
+from .settings import Settings, data_option, read_settings
+from .wiring import Service, open_service
+
+#: What open requests get to end by themselves; a feed ends at once and its client resumes by id.
+GRACE_SECONDS = 3
+BACKLOG = 512
+
+log = structlog.get_logger(__name__)
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=8420, show_default=True, help="0: any that is free.")
+@data_option
+@click.option("--role", type=click.Choice(["all"]), default="all", show_default=True, help="What this process does.")
+@agents_option
+def command(host: str, port: int, data: Path | None, role: str, agents_file: Path | None) -> None:
+    """
+    Run the service.
+
+    The first line on standard output is {"url": …, "data": …}, printed as soon as requests are accepted.
+    Logs are JSON lines on standard error. SIGTERM or SIGINT ends it; what it was doing, the next start goes on with.
+    """
+    configure_logs()
+    settings = read_settings(data)
+    prepare_data_dir(settings.data)
+    with alone_in(settings.data), open_service(settings, agents_file) as service:
+        check_exposure(host, service.tokens)
+        with listen(host, port) as listener:
+            url = address_of(listener)
+            run(service, listener, lambda: _announce(url, settings, role))
+    log.info("ended", url=url)
+
+
+def check_exposure(host: str, tokens: TokenStore) -> None:
+    """Refuse to be reached from other machines before anybody has a token. Raises Refused."""
+    try:
+        usable = any(token.revoked_at is None for token in tokens.list())
+    except LogUnavailable as error:
+        raise Refused(str(error)) from error
+    if not usable and not _is_loopback(host):
+        raise Refused(
+            f"{host} can be reached from other machines, and no token is issued yet. "
+            "First: steersman token issue --user YOU --scope operator"
+        )
+    if not usable:
+        log.warning("no token is issued: every request is refused until `steersman token issue` has made one")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there. Raises Refused."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise Refused(f"{host} port {port} cannot be listened on: {error.strerror}.") from error
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """Return the URL at which a listening socket is reached."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def run(service: Service, listener: socket.socket, on_started: Callable[[], None]) -> None:
+    """Serve until a signal says to end; on return no request is open any more."""
+    config = uvicorn.Config(
+        service.app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    Server(config, on_started, service.feed.close).run(sockets=[listener])
+
+
+class Server(uvicorn.Server):
+    """uvicorn, telling when it has started, and ending the feeds before it waits for open requests."""
+
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None], end_feeds: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+        self._end_feeds = end_feeds
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept requests."""
+        await super().startup(sockets=sockets)
+        if self.started:
+            self._on_started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the feeds, then every other request, within the grace."""
+        self._end_feeds()
+        await super().shutdown(sockets=sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End in order. uvicorn would die of the signal afterwards; to us it is the ordinary end."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+
+def _announce(url: str, settings: Settings, role: str) -> None:
+    print_json({"url": url, "data": str(settings.data)})
+    store = "postgresql" if settings.database else "sqlite"
+    log.info("serving", url=url, data=str(settings.data), store=store, role=role, pid=os.getpid())
+    if settings.redis:
+        log.info("STEERSMAN_REDIS is set; this release needs no wake-ups between processes and does not use it")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

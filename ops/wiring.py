@@ -1,0 +1,121 @@
+"""The only place where ports meet adapters: everything that one process stands on, opened in order and closed in reverse."""
+
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+import psycopg
+from litestar import Litestar
+
+from ..adapters.acp_agents import AcpAgents
+from ..adapters.agents_file import AgentsFileInvalid
+from ..adapters.feed_hub import FeedHub
+from ..adapters.git_repositories import GitRepositories
+from ..adapters.memory import SYSTEM_CLOCK, MemoryWakeups
+from ..adapters.postgres_log import PostgresLog
+from ..adapters.postgres_views import PostgresViews
+from ..adapters.sqlite_log import SqliteLog
+from ..adapters.sqlite_views import SqliteViews
+from ..adapters.stored_log import StoredLog
+from ..adapters.token_store import TokenStore, open_tokens
+from ..application.drive_runs import Driver
+from ..application.ports import LogUnavailable, Wakeups
+from ..application.run_log import RunLog
+from ..application.workshop import Workshop
+from ..domain.catalogue import CATALOGUE
+from ..http.app import create_app
+from ..http.given import Services
+from ..http.given import Settings as HttpSettings
+from .project_views import ViewKeeper, open_run_ids
+from .refused import Refused
+from .settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stores:
+    """The log and the read models."""
+
+    log: StoredLog
+    views: SqliteViews | PostgresViews
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """What serves, once it is open."""
+
+    app: Litestar
+    feed: FeedHub
+    tokens: TokenStore
+
+
+@contextmanager
+def open_stores(settings: Settings, wakeups: Wakeups) -> Generator[Stores]:
+    """Give the log and the views, made if they are not there. Raises Refused when they cannot be reached."""
+    with ExitStack() as stack:
+        try:
+            log = _open_log(settings, wakeups)
+            stack.callback(log.close)
+            database = settings.database
+            views = PostgresViews(database) if database else SqliteViews(settings.data / "views.db")
+            stack.callback(views.close)
+        except (LogUnavailable, OSError, psycopg.Error) as error:
+            raise Refused(f"The log cannot be opened: {error}") from error
+        yield Stores(log=log, views=views)
+
+
+@contextmanager
+def open_service(settings: Settings, agents_file: Path | None) -> Generator[Service]:
+    """
+    Give a service that drives its runs from now on.
+
+    Afterwards nothing of it is alive; what was under way is on the log, and the next start goes on from there.
+    """
+    wakeups = MemoryWakeups()
+    with ExitStack() as stack:
+        stores = stack.enter_context(open_stores(settings, wakeups))
+        tokens = open_tokens(settings.data, settings.database)
+        stack.callback(tokens.close)
+        feed = FeedHub(stores.log, wakeups)
+        feed.start()
+        stack.callback(feed.close)
+        keeper = ViewKeeper(stores.views, stores.log, wakeups)
+        keeper.start()
+        stack.callback(keeper.stop)
+        agents = stack.enter_context(_open_agents(settings, agents_file))
+        services = _services(settings, stores, tokens, feed, agents)
+        shop = Workshop(services.runs, services.repositories, agents, settings.worktrees)
+        driver = Driver(shop, wakeups, partial(open_run_ids, stores.views, stores.log), max_agents=settings.max_agents)
+        driver.start()
+        stack.callback(driver.stop)
+        yield Service(app=create_app(services), feed=feed, tokens=tokens)
+
+
+def _services(settings: Settings, stores: Stores, tokens: TokenStore, feed: FeedHub, agents: AcpAgents) -> Services:
+    return Services(
+        log=stores.log,
+        runs=RunLog(stores.log, SYSTEM_CLOCK),
+        clock=SYSTEM_CLOCK,
+        views=stores.views,
+        repositories=GitRepositories(),
+        agents=agents,
+        tokens=tokens,
+        feed=feed,
+        data_dir=settings.data,
+        settings=HttpSettings(version=version("steersman")),
+    )
+
+
+def _open_log(settings: Settings, wakeups: Wakeups) -> StoredLog:
+    if settings.database:
+        return PostgresLog(settings.database, CATALOGUE, announce=wakeups.announce)
+    return SqliteLog(settings.data / "log.db", CATALOGUE, announce=wakeups.announce)
+
+
+def _open_agents(settings: Settings, agents_file: Path | None) -> AcpAgents:
+    try:
+        return AcpAgents(agents_file, settings.data)
+    except AgentsFileInvalid as error:
+        raise Refused(str(error)) from error
