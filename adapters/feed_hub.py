@@ -116,13 +116,17 @@ class FeedHub:
         self._queues: set[Queue] = set()
         self._quarantined: dict[int, QuarantinedFact] = {}
         self._closing = Event()
+        self._is_started = False
         self._thread = Thread(target=self._follow, name="feed-hub", daemon=True)
         self.position = 0
 
     def start(self) -> None:
-        """Begin behind what is stored: clients read that themselves. Raises LogUnavailable."""
-        self.position = self._log.head()
-        self._thread.start()
+        """Read from now on, behind what is stored: clients read that themselves. Again is no fault. Raises LogUnavailable."""
+        with self._lock:
+            if not self._is_started:
+                self.position = self._log.head()
+                self._thread.start()
+                self._is_started = True
 
     def close(self) -> None:
         """Cut every client off, so that none holds up the end of the process, and stop reading."""
@@ -141,7 +145,8 @@ class FeedHub:
             return list(self._quarantined.values())
 
     def subscribe(self, run: str | None, wake: Callable[[], None]) -> Queue:
-        """Return a subscription; every fact above `position` is handed to it."""
+        """Return a subscription; every fact above `position` is handed to it. Raises LogUnavailable."""
+        self.start()
         queue = Queue(self, run, wake)
         with self._lock:
             self._queues.add(queue)

@@ -7,6 +7,7 @@ from litestar import Response, get
 from litestar.openapi.datastructures import ResponseSpec
 
 from ..application.ports import LogUnavailable
+from ..application.project_views import QUARANTINE, Quarantined
 from ..projections.catalogue import VIEWS
 from .authentication import PUBLIC
 from .given import Given, Services
@@ -20,11 +21,11 @@ class ViewHealth(msgspec.Struct, frozen=True, kw_only=True):
     lag: int
 
 
-class QuarantinedFact(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact that this release cannot read; only its run is affected."""
+class QuarantinedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run, or a stream outside every run, that this release cannot follow since the fact at this position."""
 
+    name: str
     position: int
-    run: str | None
     reason: str
 
 
@@ -35,7 +36,7 @@ class HealthBody(msgspec.Struct, frozen=True, kw_only=True):
     log: Literal["ok", "unavailable"]
     position: int | None
     views: dict[str, ViewHealth]
-    quarantined: list[QuarantinedFact]
+    quarantined: list[QuarantinedRun]
     version: str
 
 
@@ -68,7 +69,7 @@ def health(services: Given) -> Response[HealthBody]:
             log="unavailable",
             position=None,
             views={},
-            quarantined=_quarantined(services),
+            quarantined=[],
             version=services.settings.version,
         )
     status = 503 if body.status == "unavailable" else 200
@@ -95,6 +96,16 @@ def _health(services: Services) -> HealthBody:
     )
 
 
-def _quarantined(services: Services) -> list[QuarantinedFact]:
-    found = list(services.feed.quarantined)[:MAX_PAGE]
-    return [QuarantinedFact(position=fact.position, run=fact.run, reason=fact.reason) for fact in found]
+def _quarantined(services: Services) -> list[QuarantinedRun]:
+    """Return what the feed could not read and what a view could not fold, each once."""
+    found = {
+        fact.run or f"position {fact.position}": QuarantinedRun(
+            name=fact.run or "", position=fact.position, reason=fact.reason
+        )
+        for fact in services.feed.quarantined
+    }
+    for view in VIEWS:
+        for row in services.views.list(view.name, QUARANTINE, limit=MAX_PAGE):
+            one = msgspec.json.decode(row.body, type=Quarantined)
+            found.setdefault(one.name, QuarantinedRun(name=one.name, position=one.position, reason=one.reason))
+    return sorted(found.values(), key=lambda one: one.position)[:MAX_PAGE]

@@ -10,7 +10,8 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody, QueryParameter
 from msgspec import Meta
 
-from ..application.register_project import register_project
+from ..application.caller import Answer
+from ..application.register_project import UnusableDirectory, register_project
 from ..domain.event import Draft
 from ..domain.project import CreateProject, ProjectCreated
 from ..domain.rejected import Invalid, ProjectNotFound
@@ -73,15 +74,15 @@ def create_project(data: JSONBody[ProjectRequest], asking: Asks) -> Response[byt
     )
 
     def carry_out(command: Command) -> Any:
+        def told(draft: Draft) -> Answer:
+            return command.tell(201, _created(draft, command))
+
         services = asking.services
-        return register_project(
-            wanted,
-            command.by,
-            services.log,
-            command.clock,
-            services.repositories,
-            lambda draft: command.tell(201, _created(draft, command)),
-        )
+        try:
+            return register_project(wanted, command.by, services.log, command.clock, services.repositories, told)
+        except (OSError, ValueError) as error:
+            # What a file system says about a name that is too long, or about a directory that is closed to us.
+            raise UnusableDirectory(f"`working_directory` cannot be looked at: {error}") from error
 
     return asking.once(carry_out, "/api/projects/{project_id}")
 
