@@ -1,0 +1,224 @@
+"""A run's row shows what the domain says of the run, at every moment of its life."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from steersman.domain import review
+from steersman.domain.agent_output import ToolCalled
+from steersman.domain.child_run import RunCancelled
+from steersman.domain.event import Text
+from steersman.domain.git import Commit
+from steersman.domain.run import Run, evolve
+from steersman.projections import children_view, run_detail, run_list, work_plan_view
+from steersman.projections.catalogue import VIEWS
+from steersman.projections.run_detail import RunDetail, shown
+from steersman.projections.view import Rows
+
+if TYPE_CHECKING:
+    from conftest import History
+
+
+def merged(history: "History") -> None:
+    history.to_gate()
+    history.decide(approved=True)
+    history.merge()
+    history.put(review.remove_worktrees(history.run))
+
+
+def merge_blocked(history: "History") -> None:
+    history.to_gate()
+    history.decide(approved=True)
+    history.put(review.block_merge(history.run, "repository_dirty"))
+
+
+def merge_failed(history: "History") -> None:
+    history.to_gate()
+    history.decide(approved=True)
+    history.put(review.fail_merge(history.run, ["a.txt"]))
+
+
+def declined(history: "History") -> None:
+    history.to_gate()
+    history.decide(approved=False)
+
+
+def assembly_blocked(history: "History") -> None:
+    history.start()
+    history.advance()
+    history.fail(1)
+    history.advance()
+
+
+def failed_without_a_plan(history: "History") -> None:
+    history.start(planned=False)
+    history.put(review.fail_run(history.run, error_code="planner_failed", message="No plan.", retryable=False))
+
+
+def cancelled(history: "History") -> None:
+    history.start()
+    history.advance()
+    child = history.begin_work(1)
+    history.put([history.run.on_child(child, RunCancelled(reason="steering_stop"))])
+    history.put([history.run.coordinator(RunCancelled(reason="steering_stop"))])
+
+
+LIVES = (merged, merge_blocked, merge_failed, declined, assembly_blocked, failed_without_a_plan, cancelled)
+
+
+class Nothing:
+    """What is stored before anything is."""
+
+    def row(self, key: str) -> None:
+        """There is no row."""
+
+    def group(self, name: str) -> dict[str, bytes]:
+        """There is no group."""
+        return {}
+
+
+DETAIL, SUMMARY, PLAN, CHILDREN = (module.VIEW.name for module in (run_detail, run_list, work_plan_view, children_view))
+
+
+def _row_of(rows: Mapping[str, Rows[Any]], view: str, key: str) -> Any:
+    return rows[view].get(key)
+
+
+def _agree(rows: Mapping[str, Rows[Any]], run: Run) -> None:
+    plan, detail, summary = run.plan, _row_of(rows, DETAIL, "r"), _row_of(rows, SUMMARY, "r")
+    for row in (detail, summary):
+        assert (row.status, row.result) == (run.status, run.result)
+        assert row.coordinator_status == (plan.status if plan else None)
+        assert (row.ended_at is not None) == run.ended
+    assert detail.kept.root_sequence == run.root_sequence
+    shown_plan = _row_of(rows, PLAN, "r")
+    assert (shown_plan is None) == (plan is None)
+    if plan is not None:
+        assert (shown_plan.status, shown_plan.status_reason) == (plan.status, plan.status_reason)
+        assert (shown_plan.assembly_stage, shown_plan.assembly_terminal_stage) == (plan.stage, plan.terminal_stage)
+        assert [(s.subtask_id, s.status, s.child_run_id) for s in shown_plan.subtasks] == [
+            (s.subtask_id, s.status, s.child_run_id) for s in plan.subtasks.values()
+        ]
+    _children_agree(rows, run)
+
+
+def _children_agree(rows: Mapping[str, Rows[Any]], run: Run) -> None:
+    for child in run.children.values():
+        row, listed = _row_of(rows, DETAIL, child.run_id), _row_of(rows, CHILDREN, child.run_id)
+        assert row.status == listed.child_run_status == child.status
+        assert (row.kept.base, row.kept.head) == (child.base, child.head)
+        assert run.plan is not None
+        assert listed.subtask_status == run.plan.subtasks[child.subtask_id].status
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_views_agree_with_the_domain_after_every_fact_of_a_life(
+    life: "Callable[[History], None]", history: "History"
+) -> None:
+    life(history)
+    rows: dict[str, Rows[Any]] = {view.name: view.open(Nothing()) for view in VIEWS}
+    run = Run()
+    for fact in history.facts:
+        for view in rows.values():
+            view.apply(fact)
+        if fact.root == "r" and not fact.event.OUTPUT:
+            run = evolve(run, fact)
+            _agree(rows, run)
+    assert run == history.run
+
+
+def _row(history: "History", run_id: str = "r") -> RunDetail:
+    row = history.row(run_detail.VIEW, run_id)
+    assert row is not None
+    return row
+
+
+def test_a_merged_run_shows_who_approved_it_and_what_it_became(history: "History") -> None:
+    merged(history)
+    row = _row(history)
+    assert (row.status, row.coordinator_status, row.coordinator_status_reason) == ("completed", "complete", None)
+    assert (row.reviewed_by, row.merged_commit_hash, row.tree_hash) == ("bob", "c10", "t9")
+    assert (row.coordinator_steerable, row.error, row.autopilot) == (False, None, True)
+    assert (row.kept.base, row.kept.head) == (Commit(commit="c0", tree="t0"), Commit(commit="c9", tree="t9"))
+
+
+def test_a_run_at_its_gate_can_be_steered_and_shows_the_tree_that_waits(history: "History") -> None:
+    history.to_gate()
+    row = _row(history)
+    assert (row.status, row.coordinator_status, row.coordinator_steerable) == ("awaiting_review", "in_review", True)
+    assert (row.tree_hash, row.worktree_branch) == ("t9", "steersman/integration/r")
+    assert (row.agent_name, row.parent_run_id, row.project_id, row.model_source) == (
+        "Coordinator",
+        None,
+        "p",
+        "rehearsal",
+    )
+
+
+def test_an_approval_that_could_not_be_merged_is_nobodys_any_more(history: "History") -> None:
+    merge_blocked(history)
+    row = _row(history)
+    assert (row.reviewed_by, row.status, row.coordinator_status_reason) == (
+        None,
+        "awaiting_review",
+        "repository_dirty",
+    )
+
+
+def test_a_failed_run_says_why_and_whether_to_try_again(history: "History") -> None:
+    failed_without_a_plan(history)
+    row = _row(history)
+    assert row.coordinator_status is None
+    assert row.coordinator_status_reason == row.result == "planner_failed"
+    assert msgspec.to_builtins(row.error) == {
+        "message": "No plan.",
+        "errorCode": "planner_failed",
+        "retryable": False,
+    }
+
+
+def test_a_child_shows_its_parents_project_its_steps_and_its_tree_once_it_is_ready(history: "History") -> None:
+    history.start()
+    history.advance()
+    child = history.begin_work(1, tools=3)
+    before = _row(history, child)
+    assert (before.status, before.tree_hash, before.ended_at) == ("in_progress", None, None)
+    assert (before.parent_run_id, before.subtask_id, before.project_id, before.submitting_user) == (
+        "r",
+        1,
+        "p",
+        "alice",
+    )
+    assert (before.step_count, before.worktree_path) == (3, "/trees/1")
+
+
+def test_a_child_is_ready_with_its_tree_and_fails_with_its_error(history: "History") -> None:
+    history.start()
+    history.advance()
+    ready = _row(history, history.work(1))
+    assert (ready.status, ready.tree_hash, ready.coordinator_status) == ("assemble_ready", "t1", None)
+    history.advance()
+    failed = _row(history, history.fail(2))
+    assert (failed.status, failed.result) == ("failed", "agent_exited")
+    assert failed.error is not None
+    assert failed.error.message == "It \N{SNOWMAN} crashed."
+
+
+def test_what_the_row_remembers_is_not_shown(history: "History") -> None:
+    history.to_gate()
+    assert "internal" not in msgspec.to_builtins(shown(_row(history)))
+    assert "internal" in msgspec.to_builtins(_row(history))
+
+
+def test_the_entity_tag_of_a_run_moves_with_its_tree_and_not_with_its_output(history: "History") -> None:
+    history.start()
+    history.advance()
+    child = history.begin_work(1, tools=0)
+    before = _row(history).kept.root_sequence
+    history.output(child, *[ToolCalled(call_id="1", tool_name=Text("read"), arguments=Text("{}"))] * 3)
+    assert _row(history).kept.root_sequence == before
+    assert _row(history, child).step_count == 3
+    history.put(review.fail_run(history.run, error_code="x", message="", retryable=True))
+    assert _row(history).kept.root_sequence == history.run.root_sequence > before
