@@ -31,49 +31,14 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from .process_family import ROUND_SECONDS, Family, Process, is_stopped, kill_family, look, reap, send
+from .process_family import ROUND_SECONDS, Sweep, kill_family, reap
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 #: Between two looks at /proc, at most, while something is to be stopped or killed.
 SLOWEST_ROUND_SECONDS = 0.05
-#: A process that stops itself again and again does not keep `continue` from returning.
-CONTINUE_ROUNDS = 200
 #: A line on the control pipe is a command of ours, with an environment in it at most.
 MAX_COMMAND_BYTES = 4 * 1024 * 1024
-
-
-class Goal:
-    """A command that takes several looks at /proc: stop, continue or kill."""
-
-    def __init__(self, number: int, verb: str) -> None:
-        self.number = number
-        self.verb = verb
-        self.rounds = 0
-        self.before: Family | None = None
-        self.touched: set[int] = set()
-        self.refused: set[int] = set()
-
-    def advance(self) -> bool:
-        """Do one round; True once two looks in a row found nothing left to do."""
-        self.rounds += 1
-        family = look(os.getpid())
-        wanting = [member for member in family.alive if member.pid not in self.refused and self._wants(member, family)]
-        number = {"stop": signal.SIGSTOP, "continue": signal.SIGCONT, "kill": signal.SIGKILL}[self.verb]
-        for member in wanting:
-            self.touched.add(member.pid)
-            if not send(member, number):
-                self.refused.add(member.pid)
-        settled = not wanting and family.is_the_same_as(self.before)
-        self.before = family
-        return settled or (self.verb == "continue" and self.rounds >= CONTINUE_ROUNDS)
-
-    def _wants(self, member: Process, family: Family) -> bool:
-        if self.verb == "kill":
-            return True
-        if self.verb == "continue":
-            return member.state == "T"
-        return not is_stopped(member, family)
 
 
 def wake(_number: int, _frame: object) -> None:
@@ -88,7 +53,9 @@ class Keeper:
         self.status = status
         self.agent = 0
         self.deadline: float | None = None
-        self.goal: Goal | None = None
+        #: What takes several rounds: stop, continue or kill, and the number of the command.
+        self.goal: Sweep | None = None
+        self.goal_number = 0
         self.leaving = False
         self.unread = b""
         self.woken, wakes = os.pipe()
@@ -103,11 +70,11 @@ class Keeper:
         while True:
             self._wait()
             self._read_commands()
-            self._bury()
+            has_buried = self._bury()
             if self.deadline is not None and time.monotonic() >= self.deadline and not self.leaving:
                 self._report(event="deadline")
                 self._leave()
-            if self.goal is not None and self.goal.advance():
+            if self.goal is not None and self.goal.round(has_buried=has_buried):
                 self._finish(self.goal)
             if self.leaving and self.goal is None:
                 return
@@ -147,24 +114,25 @@ class Keeper:
             self._report(id=number, failed="being_killed")
         else:
             if self.goal is not None:
-                self._report(id=self.goal.number, failed=f"superseded_by_{verb}")
-            self.goal = Goal(number, verb)
+                self._report(id=self.goal_number, failed=f"superseded_by_{verb}")
+            self.goal, self.goal_number = Sweep(verb), number
 
     def _leave(self) -> None:
         if not self.leaving:
             self.leaving = True
-            self.goal = Goal(0, "kill")
+            self.goal, self.goal_number = Sweep("kill"), 0
 
-    def _finish(self, goal: Goal) -> None:
-        self._bury()
-        self._report(id=goal.number, done=goal.verb, pids=sorted(goal.touched), refused=sorted(goal.refused))
+    def _finish(self, goal: Sweep) -> None:
+        self._report(id=self.goal_number, done=goal.verb, pids=sorted(goal.touched), refused=sorted(goal.refused))
         self.goal = None
 
-    def _bury(self) -> None:
+    def _bury(self) -> bool:
+        """Bury the dead; True if there were any."""
         buried = reap()
         if self.agent in buried:
             self._report(event="exited", code=buried[self.agent])
             self.agent = 0
+        return bool(buried)
 
     def _report(self, **what: Any) -> None:
         # A full pipe means that nobody reads: the service is about to be killed, or is dead already.

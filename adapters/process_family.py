@@ -2,7 +2,12 @@
 All descendants of a process, as /proc shows them, and how to signal them without missing or mistaking one.
 
 One pass over /proc is no proof: a fork may slip past it, and a process whose parent dies during it has none for a
-moment. Whoever a pass missed existed before the next one began; so only two passes that show the same are believed.
+moment. A process may even hand itself on, fork and exit, faster than any pass. But then its dead ancestors are ours
+to bury, and so: only two passes that show the same, with no death between them, are believed.
+
+How such a process is caught: whole process groups are signalled, which is atomic against forks, and a corpse still
+tells its group; and those that leave their group at each fork become our direct children, which the kernel lists in
+one short read. What does both and also exits within some 50 microseconds each time can outrun this for a while.
 """
 
 import contextlib
@@ -13,6 +18,10 @@ from typing import NamedTuple
 
 #: Between two looks at /proc while something is to be stopped or killed.
 ROUND_SECONDS = 0.002
+#: A process that stops itself again and again does not keep `continue` from returning.
+CONTINUE_ROUNDS = 200
+#: How often a round strikes at direct children before it looks at all descendants.
+STRIKES = 5
 
 
 class Process(NamedTuple):
@@ -21,6 +30,7 @@ class Process(NamedTuple):
     pid: int
     ppid: int
     state: str
+    group: int
     started: str
 
     @property
@@ -58,7 +68,7 @@ def read_process(path: str) -> Process | None:
     # The command's name may itself hold spaces and parentheses: only the last one ends it.
     pid, _, rest = line.partition(" ")
     fields = rest.rpartition(")")[2].split()
-    return Process(int(pid), int(fields[1]), fields[0], fields[19]) if len(fields) > 19 else None
+    return Process(int(pid), int(fields[1]), fields[0], int(fields[2]), fields[19]) if len(fields) > 19 else None
 
 
 def look(root: int) -> Family:
@@ -148,16 +158,73 @@ def reap() -> dict[int, int]:
     return buried
 
 
+def children() -> list[int]:
+    """Return the pids of our own children, quickly; none where the kernel does not list them."""
+    with contextlib.suppress(OSError), open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+        return [int(pid) for pid in file.read().split()]
+    return []
+
+
+class Sweep:
+    """
+    Stopping, continuing or killing all descendants of this process, which must be a subreaper of one thread.
+
+    `touched` are the processes that were signalled, `refused` those that we may not signal.
+    """
+
+    def __init__(self, verb: str) -> None:
+        self.verb = verb
+        self.rounds = 0
+        self.touched: set[int] = set()
+        self.refused: set[int] = set()
+        self._signal = {"stop": signal.SIGSTOP, "continue": signal.SIGCONT, "kill": signal.SIGKILL}[verb]
+        self._before: Family | None = None
+        self._wanted_nothing = False
+
+    def round(self, *, has_buried: bool) -> bool:
+        """Do one round; True once there is nothing left to do. *has_buried*: whether a child died since the last round."""
+        self.rounds += 1
+        if self._before is not None and self.verb != "continue":
+            self._strike_children()
+        family = look(os.getpid())
+        wanting = [member for member in family.alive if member.pid not in self.refused and self._wants(member, family)]
+        if self.verb != "continue":
+            self._strike_groups(
+                {member.group for member in family.members if member.is_dead} | {m.group for m in wanting}
+            )
+        for member in wanting:
+            self.touched.add(member.pid)
+            if not send(member, self._signal):
+                self.refused.add(member.pid)
+        is_quiet = not has_buried and family.is_the_same_as(self._before)
+        if self.verb == "continue":  # who runs again may fork and end as it likes
+            is_quiet = self._wanted_nothing or self.rounds >= CONTINUE_ROUNDS
+        self._before, self._wanted_nothing = family, not wanting
+        return not wanting and is_quiet
+
+    def _wants(self, member: Process, family: Family) -> bool:
+        if self.verb == "kill":
+            return True
+        if self.verb == "continue":
+            return member.state == "T"
+        return not is_stopped(member, family)
+
+    def _strike_children(self) -> None:
+        # A child's pid is its own until we bury it: no need to look twice before we strike.
+        for _ in range(STRIKES):
+            for pid in children():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, self._signal)
+
+    def _strike_groups(self, groups: set[int]) -> None:
+        # The group of a process of ours has no strangers in it: the agent began a session of its own.
+        for group in groups - {os.getpgrp()}:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, self._signal)
+
+
 def kill_family() -> None:
     """On return no descendant of this process is alive (those that changed their user excepted)."""
-    before: Family | None = None
-    refused: set[int] = set()
-    while True:
-        family = look(os.getpid())
-        alive = [member for member in family.alive if member.pid not in refused]
-        refused.update(member.pid for member in alive if not send(member, signal.SIGKILL))
-        reap()
-        if not alive and family.is_the_same_as(before):
-            return
-        before = family
+    sweep = Sweep("kill")
+    while not sweep.round(has_buried=bool(reap())):
         time.sleep(ROUND_SECONDS)
