@@ -1,7 +1,7 @@
 """The API: every route, what handlers may ask for, and the one place where a refusal becomes a status."""
 
 from anyio import CapacityLimiter
-from litestar import Litestar
+from litestar import Litestar, Router
 from litestar.di import Provide
 from litestar.middleware import DefineMiddleware
 
@@ -17,6 +17,7 @@ from .reading import provide_reading
 ROUTES = (
     health.banner,
     health.health,
+    health.api_health,
     health.server_info,
     metrics.metrics_page,
     projects.create_project,
@@ -53,7 +54,7 @@ def create_app(services: Services) -> Litestar:
     dependencies["reading"] = Provide(provide_reading, sync_to_thread=False)
     dependencies["asking"] = Provide(provide_asking, sync_to_thread=False)
     return Litestar(
-        route_handlers=ROUTES,
+        route_handlers=[Router("/", route_handlers=ROUTES)],
         dependencies=dependencies,
         exception_handlers=HANDLERS,
         middleware=[DefineMiddleware(BearerAuthentication, services=services)],
