@@ -53,14 +53,28 @@ def banner() -> str:
     return "Steersman API"
 
 
-@get(
-    ["/health", "/api/health"],
-    sync_to_thread=True,
-    opt=PUBLIC,
-    responses={503: ResponseSpec(HealthBody, description="The log cannot be reached", generate_examples=False)},
-)
+UNAVAILABLE = {503: ResponseSpec(HealthBody, description="The log cannot be reached", generate_examples=False)}
+
+
+@get("/health", sync_to_thread=True, opt=PUBLIC, responses=UNAVAILABLE)
 def health(services: Given) -> Response[HealthBody]:
     """Say whether the log can be reached, how far each view is, and which runs are quarantined."""
+    return _answered(services)
+
+
+@get("/api/health", sync_to_thread=True, opt=PUBLIC, responses=UNAVAILABLE)
+def api_health(services: Given) -> Response[HealthBody]:
+    """Say the same as /health."""
+    return _answered(services)
+
+
+@get("/api/server/info", sync_to_thread=False, opt=PUBLIC)
+def server_info(services: Given) -> ServerInfoBody:
+    """Return public server metadata."""
+    return ServerInfoBody(data_directory=str(services.data_dir), version=services.settings.version)
+
+
+def _answered(services: Services) -> Response[HealthBody]:
     try:
         body = _health(services)
     except LogUnavailable:
@@ -74,12 +88,6 @@ def health(services: Given) -> Response[HealthBody]:
         )
     status = 503 if body.status == "unavailable" else 200
     return Response(body, status_code=status, headers={"Cache-Control": "no-store"})
-
-
-@get("/api/server/info", sync_to_thread=False, opt=PUBLIC)
-def server_info(services: Given) -> ServerInfoBody:
-    """Return public server metadata."""
-    return ServerInfoBody(data_directory=str(services.data_dir), version=services.settings.version)
 
 
 def _health(services: Services) -> HealthBody:

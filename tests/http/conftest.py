@@ -1,0 +1,260 @@
+"""A served API: a real uvicorn in a thread, over the in-memory twins, a real repository and the real agents file."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+import uvicorn
+
+from steersman.adapters.acp_agents import AcpAgents
+from steersman.adapters.feed_hub import FeedHub
+from steersman.adapters.git_repositories import GitRepositories
+from steersman.adapters.memory import MemoryLog, MemoryWakeups, SystemClock
+from steersman.adapters.memory_views import MemoryViews
+from steersman.adapters.token_store import open_tokens
+from steersman.application.caller import coordinator
+from steersman.application.run_log import RunLog
+from steersman.domain import dispatch, review, turns
+from steersman.domain.agent_output import MessageDelta
+from steersman.domain.catalogue import CATALOGUE
+from steersman.domain.child_run import output_stream
+from steersman.domain.event import Draft, Text
+from steersman.domain.git import Commit
+from steersman.domain.run import Run
+from steersman.http.app import create_app
+from steersman.http.given import Services, Settings
+from steersman.ops.project_views import ViewKeeper
+
+PLAN = {"subtasks": [{"title": "Build", "scope": "All of it"}, {"title": "Test", "dependsOn": [0]}]}
+#: Short, so that tests of silence and of endings are quick; none of them measures it.
+SETTINGS = Settings(keepalive_seconds=0.2, linger_seconds=0.2, min_position_seconds=0.3)
+
+
+class Server(uvicorn.Server):
+    """uvicorn that says when it serves."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.serving = Event()
+        self.url = ""
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets=sockets)
+        self.url = "http://127.0.0.1:%d" % self.servers[0].sockets[0].getsockname()[1]
+        self.serving.set()
+
+
+class Api:
+    """One service: what it stands on, and clients of it."""
+
+    def __init__(self, services: Services, url: str) -> None:
+        self.services = services
+        self.url = url
+        self.stack = ExitStack()
+
+    @property
+    def tokens(self) -> Any:
+        """The tokens, with everything that the command line can do to them."""
+        return self.services.tokens
+
+    def client(self, user: str = "alice", scope: str = "operator") -> httpx.Client:
+        """A client with a token of its own."""
+        headers = {"Authorization": f"Bearer {self.tokens.issue(user, scope)}"}
+        return self.stack.enter_context(httpx.Client(base_url=self.url, headers=headers, timeout=20))
+
+    def anonymous(self) -> httpx.Client:
+        """A client without a token."""
+        return self.stack.enter_context(httpx.Client(base_url=self.url, timeout=20))
+
+    def settled(self) -> dict[str, str]:
+        """Headers that make a read wait for everything that is stored now."""
+        return {"Steersman-Min-Position": str(self.services.log.head())}
+
+
+class Story:
+    """A project with a team of two and one run, taken on step by step by what the domain decides."""
+
+    def __init__(self, api: Api, repository: Path) -> None:
+        self.api = api
+        self.repository = repository
+        self.client = api.client()
+        self.project_id = ""
+        self.run_id = ""
+
+    def project(self) -> str:
+        """Register the repository and build the team."""
+        body = {"name": "Shop", "origin": "blank", "working_directory": str(self.repository)}
+        self.project_id = self.client.post("/api/projects", json=body).raise_for_status().json()["project_id"]
+        for role in ("software-engineer", "tester"):
+            self.client.post(f"/api/projects/{self.project_id}/team/members", json={"role_id": role}).raise_for_status()
+        return self.project_id
+
+    def start(self) -> str:
+        """Give the team a goal, with a plan of two parts."""
+        self.project()
+        body = {"goal": "Sell things", "start_mode": "direct", "plan": PLAN}
+        response = self.client.post(f"/api/projects/{self.project_id}/orchestrations", json=body).raise_for_status()
+        self.run_id = response.json()["runId"]
+        return self.run_id
+
+    def decide(self, decision: Callable[[Run], Any]) -> None:
+        """Store what is decided about the run."""
+        self.api.services.runs.decide(self.run_id, decision, coordinator(str(uuid4())))
+
+    @property
+    def run(self) -> Run:
+        """The run as it is now."""
+        return self.api.services.runs.run(self.run_id)
+
+    def advance(self) -> None:
+        """Decide everything that follows from the log alone."""
+        while dispatch.advance(self.run, self.api.services.clock.now()):
+            self.decide(lambda run: dispatch.advance(run, self.api.services.clock.now()))
+
+    def child(self, subtask_id: int) -> str:
+        """The child run of a subtask."""
+        plan = self.run.plan
+        assert plan is not None
+        child_id = plan.subtasks[subtask_id].child_run_id
+        assert child_id is not None
+        return child_id
+
+    def say(self, run_id: str, *words: str) -> None:
+        """Let a run's agent say something."""
+        drafts = tuple(
+            Draft(stream=output_stream(run_id), event=MessageDelta(delta=Text(w), message_id="m"), run=run_id, root=self.run_id)
+            for w in words
+        )
+        now = self.api.services.clock.now()
+        self.api.services.log.append(coordinator(str(uuid4())).append(drafts, {}, now))
+
+    def work(self, subtask_id: int) -> str:
+        """Take a subtask's child run to its end; nothing in it is changed."""
+        child, at = self.child(subtask_id), self.api.services.clock.now()
+        base = self.run.base
+        self.decide(lambda run: turns.prepare_worktree(run, child, base, "/trees/x", at))
+        self.decide(lambda run: turns.open_session(run, child, "session", ()))
+        self.decide(lambda run: turns.open_turn(run, child))
+        self.decide(lambda run: turns.start_turn(run, child))
+        self.say(child, "Looking.", "Done.")
+        self.decide(lambda run: turns.end_turn(run, child, "end_turn"))
+        self.decide(lambda run: turns.commit_tree(run, child, base))
+        self.decide(lambda run: turns.settle_child(run, child, at))
+        return child
+
+    def to_gate(self) -> Commit:
+        """Start a run and take it to its human gate; return what stands there."""
+        self.start()
+        self.advance()
+        self.work(1)
+        self.advance()
+        self.work(2)
+        self.advance()
+        made = self.assembled()
+        self.decide(lambda run: review.open_gate(run, made, has_changes=True, conflicts=()))
+        return made
+
+    def assembled(self) -> Commit:
+        """Make a commit that adds a file and changes one, on a branch of its own."""
+        tree = self.repository.parent / "assembled"
+        git(self.repository, "worktree", "add", "-q", "-b", "made", str(tree))
+        (tree / "new folder").mkdir()
+        (tree / "new folder" / "ä file.txt").write_text("made\n", encoding="utf-8")
+        (tree / "README").write_text("changed\n")
+        git(tree, "add", "-A")
+        git(tree, "commit", "-q", "-m", "Made")
+        return Commit(commit=git(tree, "rev-parse", "HEAD"), tree=git(tree, "rev-parse", "HEAD^{tree}"))
+
+    def merge(self, made: Commit) -> None:
+        """Make the merge that was approved, on the log only."""
+        self.decide(lambda run: review.prepare_merge(run, run.base.commit, made.commit))
+        self.decide(lambda run: review.complete_merge(run, made.commit))
+
+    def clear_away(self) -> None:
+        """Remove what the run left in the repository, on the log only."""
+        self.decide(review.remove_worktrees)
+
+
+def git(where: Path, *arguments: str) -> str:
+    """Run git and return what it says."""
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(["git", *identity, *arguments], cwd=where, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@contextmanager
+def served(services: Services) -> Iterator[Api]:
+    """Serve the API until the block ends."""
+    config = uvicorn.Config(create_app(services), port=0, log_level="error", timeout_graceful_shutdown=2)
+    server = Server(config)
+    thread = Thread(target=server.run, daemon=True)
+    thread.start()
+    assert server.serving.wait(20)
+    api = Api(services, server.url)
+    try:
+        with api.stack:
+            yield api
+    finally:
+        services.feed.close()  # type: ignore[attr-defined]
+        server.should_exit = True
+        thread.join(20)
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[Services]:
+    """Everything that an API stands on, in memory but for the repository, the agents file and the tokens."""
+    wakeups, clock = MemoryWakeups(), SystemClock()
+    log = MemoryLog(CATALOGUE, clock=clock, announce=wakeups.announce)
+    views = MemoryViews()
+    keeper = ViewKeeper(views, log, wakeups)
+    keeper.start()
+    data = tmp_path / "data"
+    data.mkdir()
+    tokens = open_tokens(data)
+    yield Services(
+        log=log,
+        runs=RunLog(log, clock),
+        clock=clock,
+        views=views,
+        repositories=GitRepositories(),
+        agents=AcpAgents(None, data),
+        tokens=tokens,
+        feed=FeedHub(log, wakeups, poll_seconds=0.1),
+        data_dir=data,
+        settings=SETTINGS,
+    )
+    keeper.stop()
+    tokens.close()
+
+
+@pytest.fixture
+def api(services: Services) -> Iterator[Api]:
+    """A served API."""
+    with served(services) as api:
+        yield api
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with one commit."""
+    path = tmp_path / "shop"
+    path.mkdir()
+    git(path, "init", "-q", "-b", "main")
+    (path / "README").write_text("shop\n")
+    git(path, "add", "-A")
+    git(path, "commit", "-q", "-m", "First")
+    return path
+
+
+@pytest.fixture
+def story(api: Api, repository: Path) -> Story:
+    """A story that has not begun."""
+    return Story(api, repository)
+
+
