@@ -99,6 +99,43 @@ class ReviewApproved(Event, frozen=True, kw_only=True):
     tree_hash: str
 
 
+class ChangesRequested(Event, frozen=True, kw_only=True):
+    """Subtasks are to be done over: those that the feedback is about, and those that build on them."""
+
+    TOPIC: ClassVar[str] = "coordinator.assembly_changes_requested"
+
+    work_plan_id: str
+    directive_id: str
+    implicated_subtask_ids: tuple[int, ...]
+    dependent_subtask_ids: tuple[int, ...]
+    redispatch_subtask_ids: tuple[int, ...]
+    feedback: Text
+
+
+class ScopeFellBack(Event, frozen=True, kw_only=True):
+    """The feedback named no file that a subtask has changed, so it concerns every contributor."""
+
+    TOPIC: ClassVar[str] = "coordinator.assembly_implicated_scope_fallback"
+
+    work_plan_id: str
+    source: str
+    reviewer: str
+    reason: str
+    named_files: tuple[Text, ...]
+    contributor_ids: tuple[int, ...]
+
+
+class Recovered(Event, frozen=True, kw_only=True):
+    """A run that had stopped goes on."""
+
+    TOPIC: ClassVar[str] = "coordinator.recovered"
+
+    reason: str
+    directive_id: str
+    reset_subtask_ids: tuple[int, ...]
+    instruction: Text
+
+
 class AssemblyDeclined(Event, frozen=True, kw_only=True):
     """A person declined the assembled work; nothing is merged."""
 
@@ -211,6 +248,8 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     merge: MergePrepared | None = None
     #: Counts the attempts to merge, each with its own approval.
     approvals: int = 0
+    #: How often the gate over this round has been opened; names the next opening.
+    openings: int = 0
     conflicts: tuple[ConflictAutoResolved, ...] = ()
 
 
@@ -233,6 +272,7 @@ def evolve(assembly: Assembly | None, event: Event, at: str) -> Assembly | None:
                 has_changes=event.has_changes,
                 gate_id=event.gate_id,
                 gate_open=True,
+                openings=assembly.openings + 1,
             )
         case ReviewApproved():
             approvals = assembly.approvals + 1

@@ -30,6 +30,9 @@ class RunStarted(Event, frozen=True, kw_only=True):
     subtask_id: int
     model_id: str
     worktree_branch: str
+    #: The child run whose branch this one goes on from, and the commit there; both null for a first child.
+    prior_run_id: str | None = None
+    prior_commit: str | None = None
 
 
 class WorktreePrepared(Event, frozen=True, kw_only=True):
@@ -40,6 +43,25 @@ class WorktreePrepared(Event, frozen=True, kw_only=True):
     base: Commit
     worktree_path: Text
     worktree_branch: str
+
+
+class BaseRebuilt(Event, frozen=True, kw_only=True):
+    """What the child builds on was changed; its branch has taken the new base in, and its work goes on from there."""
+
+    TOPIC: ClassVar[str] = "run.base_rebuilt"
+
+    base: Commit
+    commit: Commit
+
+
+class RevisionHandedOver(Event, frozen=True, kw_only=True):
+    """A new child run takes over what another one left on its branch."""
+
+    TOPIC: ClassVar[str] = "coordinator.child_revision_handoff"
+
+    strategy: str
+    prior_child_run_id: str
+    prior_commit: str
 
 
 class SessionOpened(Event, frozen=True, kw_only=True):
@@ -150,6 +172,49 @@ class RunFailed(Event, frozen=True, kw_only=True):
     retryable: bool
 
 
+class PauseBegun(Event, frozen=True, kw_only=True):
+    """The child's turn is being ended and its processes are being stopped."""
+
+    TOPIC: ClassVar[str] = "run.pausing"
+
+    directive_id: str
+
+
+class Paused(Event, frozen=True, kw_only=True):
+    """
+    Every process of the child is stopped or gone, and this is what its worktree held then.
+
+    `tree_hash` is the git tree of what would be committed, `workspace_hash` covers every file, ignored ones too.
+    """
+
+    TOPIC: ClassVar[str] = "run.paused"
+
+    directive_id: str
+    receipt_payload_hash: str
+    session_id: str
+    tree_hash: str
+    workspace_hash: str
+
+
+class Resumed(Event, frozen=True, kw_only=True):
+    """The child's processes run again, or its session will be loaded anew."""
+
+    TOPIC: ClassVar[str] = "run.resumed"
+
+    directive_id: str
+    receipt_payload_hash: str
+
+
+class ProcessesKilled(Event, frozen=True, kw_only=True):
+    """No process of the child is alive; these were killed for it."""
+
+    TOPIC: ClassVar[str] = "run.processes_killed"
+
+    directive_id: str
+    receipt_payload_hash: str
+    pids: tuple[int, ...]
+
+
 class RunCancelled(Event, frozen=True, kw_only=True):
     """The run was stopped."""
 
@@ -196,6 +261,15 @@ class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
     turn: Turn | None = None
     interruptions: int = 0
     has_changes: bool = False
+    capabilities: tuple[str, ...] = ()
+    prior_run_id: str | None = None
+    prior_commit: str | None = None
+    #: Whether its work did not fit onto a rebuilt base, so that nobody goes on from it.
+    discarded: bool = False
+    #: Whether its base was rebuilt and its agent has not been told yet.
+    rebuilt: bool = False
+    #: The newest pause of this child, for whoever resumes it.
+    paused: Paused | None = None
 
     @property
     def stream(self) -> str:
@@ -222,6 +296,8 @@ def started(event: RunStarted, at: str) -> ChildRun:
         model_id=event.model_id,
         branch=event.worktree_branch,
         created_at=at,
+        prior_run_id=event.prior_run_id,
+        prior_commit=event.prior_commit,
     )
 
 
@@ -230,11 +306,10 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
     replace = msgspec.structs.replace
     match event:
         case WorktreePrepared():
-            return replace(
-                child, status="in_progress", base=event.base, head=event.base, worktree_path=event.worktree_path
-            )
+            begun = replace(child, base=event.base, head=event.base, worktree_path=event.worktree_path)
+            return begun if child.status != "pending" else replace(begun, status="in_progress")
         case SessionOpened():
-            return replace(child, session_id=event.session_id)
+            return replace(child, session_id=event.session_id, capabilities=event.capabilities)
         case TurnOpened():
             turn = Turn(
                 turn_id=event.turn_id,
@@ -244,7 +319,7 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
                 parent=event.parent,
                 opened_at=at,
             )
-            return replace(child, status="in_progress", turn=turn, interruptions=0)
+            return replace(child, turn=turn, interruptions=0, rebuilt=False)
         case TurnInterrupted():
             return replace(child, interruptions=child.interruptions + 1)
         case TurnStarted():
@@ -254,10 +329,20 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
         case TreeCommitted():
             changed = event.commit.tree != child.base.tree if child.base else event.has_changes
             return replace(_with_turn(child, committed=True), head=event.commit, has_changes=changed)
+        case BaseRebuilt():
+            return replace(child, base=event.base, head=event.commit, rebuilt=True)
+        case PauseBegun():
+            return replace(child, status="pausing")
+        case Paused():
+            return replace(child, status="paused", paused=event)
+        case Resumed():
+            return replace(child, status="in_progress" if child.base else "pending", paused=None)
         case AssembleReady():
             return replace(child, status="assemble_ready")
         case RunCompleted():
             return replace(child, status="completed")
+        case RunCancelled(reason="base_conflict"):
+            return replace(child, status="failed", discarded=True)
         case RunFailed() | RunCancelled():
             return replace(child, status="failed")
         case _:

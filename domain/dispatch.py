@@ -7,8 +7,10 @@ from uuid import NAMESPACE_OID, uuid5
 from .assembly import AssemblyBlocked, AssemblyStarted, ChildrenComplete, IneligibleSubtask
 from .child_run import RunStarted
 from .event import Draft, Text
+from .follow import follow
 from .git import child_branch, integration_branch
 from .run import Run
+from .team import Member
 from .work_plan import (
     SATISFIED,
     SETTLED,
@@ -21,20 +23,23 @@ from .work_plan import (
 )
 
 
-def advance(run: Run, at: datetime) -> Sequence[Draft]:
+def advance(run: Run, at: datetime, team: Sequence[Member] = ()) -> Sequence[Draft]:
     """
     Return the next facts that follow from the log alone, nothing when something outside must happen first.
 
-    One step at a time: the caller appends, folds and asks again.
+    One step at a time: the caller appends, folds and asks again. *team* is who may take over rejected work.
     """
     plan = run.plan
-    if plan is None or run.ended or run.unknown_topic is not None:
+    if run.unknown_topic is not None:
         return ()
+    steered = follow(run, at, team)
+    if steered or plan is None or run.ended:
+        return steered
     if plan.status in ("planned", "dispatching"):
         return _give_up(run, plan, at) or _dispatch(run, plan, at) or _complete(run, plan)
     if plan.status == "awaiting_assembly":
         return _assemble(run, plan)
-    if plan.status == "assembly_blocked" and not _ineligible(plan):
+    if plan.status == "assembly_blocked" and not _ineligible(plan) and not _stuck(run):
         return _assemble(run, plan)
     return ()
 
@@ -58,7 +63,12 @@ def _give_up(run: Run, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
 def _dispatch(run: Run, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
     drafts: list[Draft] = []
     for subtask in frontier(plan):
+        if subtask.child_run_id is not None:
+            # Its base was rebuilt: the same child run does it again.
+            drafts.append(run.on_plan(step(SubtaskDispatched, subtask, "dispatched", at)))
+            continue
         child_id = next_child_id(run, subtask)
+        prior = run.children.get(subtask.prior_child_run_id or "")
         started = RunStarted(
             run_id=child_id,
             kind="child",
@@ -67,6 +77,8 @@ def _dispatch(run: Run, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
             subtask_id=subtask.subtask_id,
             model_id=subtask.model_id,
             worktree_branch=child_branch(child_id),
+            prior_run_id=prior.run_id if prior and prior.head and not prior.discarded else None,
+            prior_commit=prior.head.commit if prior and prior.head and not prior.discarded else None,
         )
         drafts.append(run.on_child(child_id, started))
         drafts.append(run.on_plan(step(SubtaskDispatched, subtask, "dispatched", at, child_run_id=child_id)))
@@ -91,7 +103,15 @@ def _ineligible(plan: WorkPlan) -> tuple[Subtask, ...]:
     return tuple(subtask for subtask in plan.subtasks.values() if subtask.status not in SATISFIED)
 
 
+def _stuck(run: Run) -> bool:
+    """Whether a correction could not be carried out and waits for a person to say what becomes of it."""
+    return any(directive.status == "needs_attention" for directive in run.directives.values())
+
+
 def _assemble(run: Run, plan: WorkPlan) -> Sequence[Draft]:
+    if _stuck(run):
+        reason = "steering_execution_exhausted"
+        return (run.coordinator(AssemblyBlocked(work_plan_id=plan.work_plan_id, reason=reason)),)
     ineligible = _ineligible(plan)
     if ineligible:
         blocked = AssemblyBlocked(

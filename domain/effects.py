@@ -2,7 +2,8 @@
 
 import msgspec
 
-from .child_run import ENDED
+from .child_run import ENDED, ChildRun
+from .directive import Directive
 from .run import Run
 
 
@@ -31,6 +32,33 @@ class MergeAssembly(Effect, frozen=True, kw_only=True):
     """Merge the approved work into the originating branch."""
 
 
+class EndTurn(Effect, frozen=True, kw_only=True):
+    """End a child's open turn early, because it was redirected."""
+
+    child_run_id: str
+    turn_id: str
+
+
+class PauseWorker(Effect, frozen=True, kw_only=True):
+    """Stop a child's processes and find out what its worktree holds."""
+
+    child_run_id: str
+    directive_id: str
+
+
+class ResumeWorker(Effect, frozen=True, kw_only=True):
+    """Let a paused child go on."""
+
+    child_run_id: str
+    directive_id: str
+
+
+class EndWorkers(Effect, frozen=True, kw_only=True):
+    """Kill what a stopped run's, or an aborted child's, agents have running."""
+
+    directive_id: str
+
+
 class ClearAway(Effect, frozen=True, kw_only=True):
     """Remove the worktrees of a run that has ended."""
 
@@ -46,8 +74,37 @@ def next_effects(run: Run) -> tuple[Effect, ...]:
     if run.ended:
         return () if run.worktrees_removed else (ClearAway(id=f"{run.run_id}/clear-away", run_id=run.run_id),)
     if run.plan is None:
-        return (MakePlan(id=f"{run.run_id}/plan", run_id=run.run_id),)
-    return (*_work(run), *_assembly(run))
+        return (*_steering(run), MakePlan(id=f"{run.run_id}/plan", run_id=run.run_id))
+    return (*_steering(run), *_work(run), *_assembly(run))
+
+
+def _steering(run: Run) -> tuple[Effect, ...]:
+    """What the decided directives call for outside; what they ask of agents goes with the children's next turns."""
+    effects: list[Effect] = []
+    for directive in run.open_directives():
+        if directive.action is None or not directive.direct:
+            continue
+        if directive.verb in ("stop", "abort"):
+            effects.append(
+                EndWorkers(id=f"{directive.directive_id}/end", run_id=run.run_id, directive_id=directive.directive_id)
+            )
+            continue
+        for child_id in directive.targets:
+            effects.extend(_on_child(run, directive, run.children[child_id]))
+    return tuple(effects)
+
+
+def _on_child(run: Run, directive: Directive, child: ChildRun) -> tuple[Effect, ...]:
+    of: dict[str, str] = {"run_id": run.run_id, "child_run_id": child.run_id}
+    if directive.verb == "pause" and child.status == "pausing":
+        return (PauseWorker(id=f"{directive.directive_id}/pause", directive_id=directive.directive_id, **of),)
+    if directive.verb == "resume" and child.status == "paused":
+        return (ResumeWorker(id=f"{directive.directive_id}/resume", directive_id=directive.directive_id, **of),)
+    turn = child.turn
+    waits = directive.verb == "redirect" and directive.waits_for(child.run_id)
+    if waits and turn is not None and turn.stop_reason is None and child.status == "in_progress":
+        return (EndTurn(id=f"{child.run_id}/end-turn/{turn.number}", turn_id=turn.turn_id, **of),)
+    return ()
 
 
 def _work(run: Run) -> tuple[Effect, ...]:

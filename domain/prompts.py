@@ -1,7 +1,9 @@
 """What agents are asked, word for word."""
 
 import hashlib
+from collections.abc import Sequence
 
+from .directive import Directive
 from .run import Run
 from .work_plan import Subtask
 
@@ -19,8 +21,10 @@ def digest(prompt: str) -> str:
     return "sha256:" + hashlib.sha256(prompt.encode(errors="replace")).hexdigest()
 
 
-def task_prompt(run: Run, subtask: Subtask, turn_id: str) -> str:
-    """Return the first prompt of a subtask's child run."""
+def task_prompt(
+    run: Run, subtask: Subtask, turn_id: str, rounds: Sequence[Directive] = (), waiting: Sequence[Directive] = ()
+) -> str:
+    """Return the first prompt of a subtask's child run, with every earlier round of feedback exactly once."""
     parts = [
         turn_line(turn_id),
         f"You are {subtask.assigned_agent}. You work on one part of a larger goal, in a git worktree of your own.",
@@ -34,6 +38,25 @@ def task_prompt(run: Run, subtask: Subtask, turn_id: str) -> str:
         "If something that you need is missing, say so and stop; do not invent it."
     )
     parts.append(f"# Your part: {subtask.title}\n\n{subtask.scope}")
+    if rounds:
+        parts.append("# Feedback on earlier attempts\n\n" + _listed(rounds))
+    parts.extend(_said(directive) for directive in waiting)
+    return "\n\n".join(parts) + "\n"
+
+
+def revision_prompt(
+    turn_id: str, before: Sequence[Directive], waiting: Sequence[Directive], *, rebuilt: bool = False
+) -> str:
+    """Return the prompt that takes corrections to an agent that has worked already."""
+    parts = [turn_line(turn_id)]
+    if rebuilt:
+        parts.append(
+            "What your part builds on has been changed since you finished, and your worktree holds the new version. "
+            "Look at your part again and bring it in line."
+        )
+    if before:
+        parts.append("# Earlier feedback, which still holds\n\n" + _listed(before))
+    parts.extend(_said(directive) for directive in waiting)
     return "\n\n".join(parts) + "\n"
 
 
@@ -61,3 +84,23 @@ def _made_before(run: Run, subtask: Subtask) -> str:
         return ""
     producers = (run.plan.subtasks[needed] for needed in run.plan.producers(subtask.subtask_id))
     return "\n".join(f"- {producer.title}" for producer in producers)
+
+
+_OPENINGS = {
+    "send": "# A message for you",
+    "guidance": "# Guidance",
+    "amend": "# An addition to your task",
+    "redirect": "# A new direction, which replaces what you were doing",
+    "resume": "# You were paused. Continue exactly where you stopped: do not repeat what is done",
+}
+
+
+def _said(directive: Directive) -> str:
+    opening = _OPENINGS.get(directive.verb, "# Changes are requested")
+    if not directive.direct:
+        opening = "# Changes are requested"
+    return f"{opening}\n\n{directive.feedback}".rstrip()
+
+
+def _listed(rounds: Sequence[Directive]) -> str:
+    return "\n\n".join(f"{n}. ({found.source}) {found.feedback}" for n, found in enumerate(rounds, 1))

@@ -21,6 +21,7 @@ from .assembly import (
 )
 from .child_run import RunFailed
 from .event import Draft, Text
+from .follow import close_all
 from .git import Commit
 from .rejected import Invalid, Rejected
 from .run import Run
@@ -70,12 +71,15 @@ def open_gate(
         tree_hash=assembled.tree,
         commit_hash=assembled.commit,
         base=run.base,
-        gate_id=f"{run.run_id}/review/{assembly.round}",
+        gate_id=f"{run.run_id}/review/{assembly.round}.{assembly.openings + 1}",
         gate_kind="human-review",
         has_changes=has_changes,
         included_subtask_ids=tuple(sorted(plan.subtasks)),
+        escalated=run.escalation is not None,
+        reason=run.escalation,
     )
-    return (*(run.coordinator(conflict) for conflict in conflicts), run.coordinator(requested))
+    shown = (run.coordinator(conflict) for conflict in conflicts)
+    return (*shown, *close_all(run, "expired", "The assembly gate was opened."), run.coordinator(requested))
 
 
 def review(run: Run, command: ReviewAssembly) -> Sequence[Draft]:
@@ -100,7 +104,7 @@ def review(run: Run, command: ReviewAssembly) -> Sequence[Draft]:
             reason=Text(command.feedback),
             reviewer=command.reviewer,
         )
-        return (run.coordinator(declined),)
+        return (*close_all(run, "superseded", "The assembled work was declined."), run.coordinator(declined))
     approved = ReviewApproved(
         work_plan_id=plan.work_plan_id,
         gate_id=assembly.gate_id,
@@ -128,7 +132,7 @@ def fail_merge(run: Run, conflicting_paths: Sequence[str]) -> Sequence[Draft]:
     plan, _ = merging(run)
     paths = tuple(Text(path) for path in conflicting_paths)
     event = MergeFailed(work_plan_id=plan.work_plan_id, reason="merge_conflict", conflicting_files=paths)
-    return (run.coordinator(event),)
+    return (*close_all(run, "expired", "The merge failed."), run.coordinator(event))
 
 
 def complete_merge(run: Run, commit: str) -> Sequence[Draft]:
@@ -143,6 +147,7 @@ def complete_merge(run: Run, commit: str) -> Sequence[Draft]:
     return (
         run.coordinator(MergeCompleted(work_plan_id=plan.work_plan_id, commit_hash=commit)),
         run.coordinator(scribe),
+        *close_all(run, "expired", "The run has reached its goal."),
         run.coordinator(completed),
     )
 
@@ -152,7 +157,8 @@ def fail_run(run: Run, *, error_code: str, message: str, retryable: bool) -> Seq
     if run.ended:
         raise Overtaken
     words = Text(message[:MAX_MESSAGE_CHARACTERS])
-    return (run.coordinator(RunFailed(message=words, error_code=error_code, retryable=retryable)),)
+    failed = RunFailed(message=words, error_code=error_code, retryable=retryable)
+    return (*close_all(run, "expired", "The run failed."), run.coordinator(failed))
 
 
 def remove_worktrees(run: Run) -> Sequence[Draft]:

@@ -8,8 +8,10 @@ import msgspec
 
 from . import assembly as assembling
 from . import child_run, work_plan
+from . import directive as steering
 from .assembly import Assembly
-from .child_run import ChildRun, RunCancelled, RunFailed, RunStarted, run_stream
+from .child_run import BaseRebuilt, ChildRun, RunCancelled, RunFailed, RunStarted, run_stream
+from .directive import Directive, DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived, directive_stream
 from .event import Draft, Event, Fact, Text, Unknown
 from .git import Commit
 from .work_plan import PlanStatus, SubtaskMoved, WorkPlan, WorkPlanMade
@@ -38,6 +40,8 @@ class CoordinatorStarted(Event, frozen=True, kw_only=True):
     model_id: str
     auto_approve_tools: bool
     autopilot: bool
+    #: How often the coordinator may steer the plan before a person has to look at it.
+    max_steering_iterations: int = 6
 
 
 # State
@@ -61,6 +65,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     plan: WorkPlan | None = None
     children: Mapping[str, ChildRun] = {}
     assembly: Assembly | None = None
+    #: Every correction that was ever received, in the order of receipt.
+    directives: Mapping[str, Directive] = {}
+    max_steering_iterations: int = 6
+    #: Why the next gate has to show that the coordinator gave something up to a person.
+    escalation: str | None = None
     worktrees_removed: bool = False
     #: The version of every stream that was folded.
     versions: Mapping[str, int] = {}
@@ -93,6 +102,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         plan_id = work_plan_id or (self.plan.work_plan_id if self.plan else "")
         return Draft(stream=plan_stream(plan_id), event=event, run=self.run_id, root=self.run_id)
 
+    def on_directive(self, directive_id: str, event: Event) -> Draft:
+        """Return the draft of a fact on a directive's stream; it is part of the coordinator's feed."""
+        return Draft(stream=directive_stream(directive_id), event=event, run=self.run_id, root=self.run_id)
+
+    def open_directives(self) -> tuple[Directive, ...]:
+        """Return the directives that something is left to do about, oldest first."""
+        return tuple(directive for directive in self.directives.values() if directive.open)
+
     def on_child(self, child_run_id: str, event: Event) -> Draft:
         """Return the draft of a fact on a child run's stream."""
         return Draft(stream=run_stream(child_run_id), event=event, run=child_run_id, root=self.run_id)
@@ -123,6 +140,8 @@ def evolve(run: Run, fact: Fact) -> Run:
         return msgspec.structs.replace(run, plan=work_plan.planned(event))
     if isinstance(event, SubtaskMoved):
         return _evolve_subtask(run, event)
+    if isinstance(event, SteeringReceived | SteeringDecided | DirectiveMoved | RevisionExecution):
+        return _evolve_steering(run, event)
     return _evolve_coordinator(run, fact, at)
 
 
@@ -133,15 +152,94 @@ def _evolve_child(run: Run, child_run_id: str, event: Event, at: str) -> Run:
         child = child_run.evolve(known, event, at)
     else:
         return run
-    return msgspec.structs.replace(run, children={**run.children, child_run_id: child})
+    run = msgspec.structs.replace(run, children={**run.children, child_run_id: child})
+    if isinstance(event, BaseRebuilt) and run.plan is not None:
+        current = work_plan.change_subtasks(
+            run.plan, (child.subtask_id,), lambda s: msgspec.structs.replace(s, outdated=False)
+        )
+        run = msgspec.structs.replace(run, plan=current)
+    if child.status != "failed":
+        return run
+    # Nothing can be delivered to it any more.
+    ended = {key: steering.ended_for(directive, child_run_id) for key, directive in run.directives.items()}
+    return msgspec.structs.replace(run, directives=ended)
 
 
 def _evolve_subtask(run: Run, event: SubtaskMoved) -> Run:
     if run.plan is None or event.subtask_id not in run.plan.subtasks:
         return run
-    plan = work_plan.moved(run.plan, event)
-    if isinstance(event, work_plan.SubtaskDispatched | work_plan.SubtaskPending):
-        plan = msgspec.structs.replace(plan, status="dispatching", stage=None, status_reason=None)
+    replace = msgspec.structs.replace
+    run = replace(run, plan=work_plan.moved(run.plan, event))
+    directive = run.directives.get(event.directive_id or "")
+    if directive is not None and isinstance(event, work_plan.SubtaskPending):
+        begun = steering.begun_afresh(directive, event.subtask_id)
+        run = replace(run, directives={**run.directives, begun.directive_id: begun})
+    if not isinstance(event, work_plan.SubtaskDispatched | work_plan.SubtaskPending):
+        return run
+    run = replace(_plan(_close_gate(run), "dispatching", stage=None, status_reason=None), status="in_progress")
+    child = run.children.get(event.child_run_id or "")
+    if isinstance(event, work_plan.SubtaskDispatched) and child is not None and child.status in child_run.ENDED:
+        # The same child run goes on: its session, worktree and history are what a correction needs.
+        run = replace(run, children={**run.children, child.run_id: replace(child, status="in_progress")})
+    return run
+
+
+def _evolve_steering(run: Run, event: SteeringReceived | SteeringDecided | DirectiveMoved | RevisionExecution) -> Run:
+    replace = msgspec.structs.replace
+    match event:
+        case SteeringReceived():
+            run = replace(run, directives={**run.directives, event.directive_id: steering.received(event)})
+            return run if event.direct or event.severity == "advisory" else _close_gate(run)
+        case SteeringDecided():
+            run = _charge(run, event)
+            if event.decision == "proceed" and not run.directives[event.directive_id].direct:
+                run = replace(run, escalation=event.rationale)
+        case DirectiveMoved(work_plan_id=str()):
+            return _fresh_budget(run, event)
+        case _:
+            pass
+    directive = run.directives.get(event.directive_id)
+    if directive is None:
+        return run
+    return replace(run, directives={**run.directives, directive.directive_id: steering.evolve(directive, event)})
+
+
+def _close_gate(run: Run) -> Run:
+    """A correction of the assembled work is under way: nobody can approve that tree any more."""
+    if run.plan is None or run.assembly is None or run.plan.status not in ("in_review", "assembling"):
+        return run
+    closed = msgspec.structs.replace(run.assembly, gate_open=False)
+    run = _plan(run, "assembly_steering", stage=None, status_reason=None)
+    return msgspec.structs.replace(run, status="in_progress", assembly=closed)
+
+
+def _charge(run: Run, event: SteeringDecided) -> Run:
+    if run.plan is None:
+        return run
+    plan = work_plan.change_subtasks(
+        run.plan,
+        [int(subtask_id) for subtask_id in event.rotated_from],
+        lambda s: msgspec.structs.replace(s, locked_out=s.locked_out | {event.rotated_from[str(s.subtask_id)]}),
+    )
+    if event.charged:
+        plan = msgspec.structs.replace(plan, steering_iterations=plan.steering_iterations + 1)
+        plan = work_plan.change_subtasks(
+            plan,
+            event.subtask_ids,
+            lambda s: msgspec.structs.replace(s, recovery_attempts=s.recovery_attempts + 1),
+        )
+    return msgspec.structs.replace(run, plan=plan)
+
+
+def _fresh_budget(run: Run, event: DirectiveMoved) -> Run:
+    if run.plan is None:
+        return run
+    plan = msgspec.structs.replace(
+        run.plan, steering_iterations=0, human_review_round_trips=event.human_review_round_trip or 0
+    )
+    plan = work_plan.change_subtasks(
+        plan, event.reset_subtask_ids, lambda s: msgspec.structs.replace(s, recovery_attempts=0)
+    )
     return msgspec.structs.replace(run, plan=plan)
 
 
@@ -168,6 +266,9 @@ def _evolve_coordinator(run: Run, fact: Fact, at: str) -> Run:
             return replace(
                 _plan(run, "in_review", stage="review", status_reason=event.reason), status="awaiting_review"
             )
+        case assembling.Recovered():
+            run = replace(run, status="in_progress", result=None, worktrees_removed=False)
+            return _plan(run, "dispatching", stage=None, status_reason=None)
         case assembling.WorktreesRemoved():
             return replace(run, worktrees_removed=True)
         case _:
@@ -203,6 +304,7 @@ def _begin(run: Run, run_id: str, event: CoordinatorStarted) -> Run:
         model_id=event.model_id,
         auto_approve_tools=event.auto_approve_tools,
         autopilot=event.autopilot,
+        max_steering_iterations=event.max_steering_iterations,
     )
 
 

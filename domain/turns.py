@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Literal
 from uuid import NAMESPACE_OID, uuid5
 
 from . import prompts
@@ -9,8 +10,10 @@ from .child_run import (
     ENDED,
     MAX_INTERRUPTIONS,
     AssembleReady,
+    BaseRebuilt,
     ChildRun,
     NoChangesProduced,
+    RunCancelled,
     RunCompleted,
     RunFailed,
     SessionOpened,
@@ -21,11 +24,21 @@ from .child_run import (
     TurnStarted,
     WorktreePrepared,
 )
+from .directive import MAX_EXECUTIONS, Directive, RevisionExecution, SteeringDecided
 from .event import Draft, Event, Text
+from .follow import feedback_rounds, moved
 from .git import Commit
 from .rejected import Rejected
 from .run import Run
-from .work_plan import Subtask, SubtaskAssembleReady, SubtaskCompleted, SubtaskFailed, SubtaskRunning, step
+from .work_plan import (
+    Subtask,
+    SubtaskAssembleReady,
+    SubtaskCompleted,
+    SubtaskFailed,
+    SubtaskPending,
+    SubtaskRunning,
+    step,
+)
 
 MAX_MESSAGE_CHARACTERS = 2_000
 
@@ -69,23 +82,64 @@ def open_session(run: Run, child_run_id: str, session_id: str, capabilities: Seq
 
 
 def open_turn(run: Run, child_run_id: str) -> Sequence[Draft]:
-    """Decide what the agent is asked next; nothing when its last turn has been answered and nothing is left to ask."""
+    """
+    Decide what the agent is asked next; nothing when nothing is left to ask, or while the child is paused.
+
+    The turn carries every directive that waits for this child, in the order of their receipt, each for the only time.
+    """
     child, subtask = child_at_work(run, child_run_id)
     if child.head is None:
         raise Overtaken
-    if child.turn is not None:
+    waiting = [directive for directive in run.directives.values() if directive.waits_for(child_run_id)]
+    if child.status in ("pausing", "paused") or (child.turn is not None and not waiting and not child.rebuilt):
         return ()
-    turn_id = str(uuid5(NAMESPACE_OID, f"{child_run_id}/turn/1"))
-    prompt = prompts.task_prompt(run, subtask, turn_id)
+    number = child.turn.number + 1 if child.turn else 1
+    turn_id = str(uuid5(NAMESPACE_OID, f"{child_run_id}/turn/{number}"))
+    prompt = _prompt(run, child, subtask, turn_id, waiting)
     opened = TurnOpened(
         turn_id=turn_id,
-        number=1,
-        directive_ids=(),
+        number=number,
+        directive_ids=tuple(directive.directive_id for directive in waiting),
         prompt=Text(prompt),
         prompt_digest=prompts.digest(prompt),
         parent=child.head,
     )
-    return (run.on_child(child_run_id, opened),)
+    # The marker keeps a second launcher away; the proof comes with the first sign that the agent works on it.
+    return (run.on_child(child_run_id, opened), *_mark(run, waiting, child_run_id, "initiated"))
+
+
+def _prompt(run: Run, child: ChildRun, subtask: Subtask, turn_id: str, waiting: Sequence[Directive]) -> str:
+    if child.turn is None:
+        rounds = [d for d in feedback_rounds(run, subtask.subtask_id) if d not in waiting and not d.direct]
+        return prompts.task_prompt(run, subtask, turn_id, rounds, waiting)
+    told = {d.directive_id for d in waiting}
+    before = [d for d in feedback_rounds(run, subtask.subtask_id) if d.directive_id not in told and not d.direct]
+    if not any(not d.direct for d in waiting):
+        before = []
+    return prompts.revision_prompt(turn_id, before, waiting, rebuilt=child.rebuilt)
+
+
+def _mark(
+    run: Run,
+    directives: Sequence[Directive],
+    child_run_id: str,
+    state: Literal["initiated", "effect_confirmed", "failed"],
+    reason: str | None = None,
+) -> Sequence[Draft]:
+    return tuple(
+        run.on_directive(
+            directive.directive_id,
+            RevisionExecution(
+                directive_id=directive.directive_id,
+                attempt=directive.attempt,
+                child_run_id=child_run_id,
+                state=state,
+                receipt_payload_hash=directive.payload_hash,
+                reason=reason,
+            ),
+        )
+        for directive in directives
+    )
 
 
 def interrupt_turn(run: Run, child_run_id: str, *, found_in_history: bool, session_kept: bool) -> Sequence[Draft]:
@@ -100,19 +154,96 @@ def interrupt_turn(run: Run, child_run_id: str, *, found_in_history: bool, sessi
 
 
 def start_turn(run: Run, child_run_id: str) -> Sequence[Draft]:
-    """The agent shows that it works on the open turn; said once."""
+    """The agent shows that it works on the open turn; said once. It proves what the turn's directives asked for."""
     child, _ = child_at_work(run, child_run_id)
     if child.turn is None or child.turn.started:
         return ()
-    return (run.on_child(child_run_id, TurnStarted(turn_id=child.turn.turn_id)),)
+    carried = [run.directives[i] for i in child.turn.directive_ids if run.directives[i].open]
+    started = run.on_child(child_run_id, TurnStarted(turn_id=child.turn.turn_id))
+    return (started, *_mark(run, carried, child_run_id, "effect_confirmed"))
 
 
 def end_turn(run: Run, child_run_id: str, stop_reason: str) -> Sequence[Draft]:
-    """The agent ended the open turn."""
+    """The agent ended the open turn. A turn that ends without a word was worked on all the same."""
     child, _ = child_at_work(run, child_run_id)
     if child.turn is None or child.turn.stop_reason is not None:
         raise Overtaken
-    return (run.on_child(child_run_id, TurnEnded(turn_id=child.turn.turn_id, stop_reason=stop_reason)),)
+    ended = run.on_child(child_run_id, TurnEnded(turn_id=child.turn.turn_id, stop_reason=stop_reason))
+    return (*start_turn(run, child_run_id), ended) if stop_reason == "end_turn" else (ended,)
+
+
+def is_cut_short(run: Run, child_run_id: str) -> bool:
+    """Whether a directive asks for the end of the child's open turn: a redirect that it does not carry, or a pause."""
+    child = run.children[child_run_id]
+    if child.turn is None or child.turn.stop_reason is not None:
+        return False
+    redirected = any(d.verb == "redirect" and d.waits_for(child_run_id) for d in run.directives.values())
+    return redirected or child.status == "pausing"
+
+
+def fail_execution(run: Run, child_run_id: str, reason: str) -> Sequence[Draft]:
+    """
+    The agent failed before it showed a sign of the directives that its turn carries.
+
+    They are tried again, up to their execution cap; past it they need attention, and the child is left as its last
+    commit. Nothing when the turn carries none, or was worked on already: then the child itself has failed.
+    """
+    child, _ = child_at_work(run, child_run_id)
+    if child.turn is None or child.turn.started or child.turn.stop_reason is not None:
+        return ()
+    carried = [run.directives[i] for i in child.turn.directive_ids if run.directives[i].open]
+    if not carried:
+        return ()
+    marks = _mark(run, carried, child_run_id, "failed", reason[:MAX_MESSAGE_CHARACTERS])
+    worn_out = [directive for directive in carried if directive.failures + 1 >= MAX_EXECUTIONS]
+    if not worn_out:
+        return marks
+    given_up = tuple(moved(run, directive, "needs_attention", "steering_execution_exhausted") for directive in worn_out)
+    ended = run.on_child(child_run_id, TurnEnded(turn_id=child.turn.turn_id, stop_reason="cancelled"))
+    return (*marks, *given_up, ended)
+
+
+def rebuild_base(run: Run, child_run_id: str, base: Commit, commit: Commit, at: datetime) -> Sequence[Draft]:
+    """The child's branch has taken in what its producers made anew, so its agent looks at its part once more."""
+    child, subtask = child_at_work(run, child_run_id)
+    if not subtask.outdated:
+        raise Overtaken
+    running = run.on_plan(step(SubtaskRunning, subtask, "running", at))
+    return (run.on_child(child.run_id, BaseRebuilt(base=base, commit=commit)), running)
+
+
+def dispatch_outdated_afresh(run: Run, child_run_id: str, at: datetime) -> Sequence[Draft]:
+    """The child's own work does not fit onto its new base, so the subtask starts afresh from there."""
+    child, subtask = child_at_work(run, child_run_id)
+    if not subtask.outdated:
+        raise Overtaken
+    why = Text("What this subtask builds on was changed in the same places, so it starts afresh.")
+    cancelled = run.on_child(child.run_id, RunCancelled(reason="base_conflict"))
+    pending = SubtaskPending(
+        subtask_id=subtask.subtask_id,
+        status="pending",
+        child_run_id=None,
+        assigned_agent=subtask.assigned_agent,
+        selected_model_id=subtask.model_id,
+        timestamp_utc=at.isoformat(),
+        reason=why,
+    )
+    return (*_dispatch_fresh_said(run, subtask), cancelled, run.on_plan(pending))
+
+
+def _dispatch_fresh_said(run: Run, subtask: Subtask) -> Sequence[Draft]:
+    cause = next((d for d in reversed(tuple(run.directives.values())) if not d.direct and d.action is not None), None)
+    if cause is None:
+        return ()
+    decision = SteeringDecided(
+        directive_id=cause.directive_id,
+        decision="dispatch_fresh",
+        rationale=f"Subtask {subtask.subtask_id} conflicts with its rebuilt base, so that part starts afresh.",
+        subtask_ids=(),
+        attempt=cause.attempt,
+        phase="dependant_base_conflict",
+    )
+    return (run.on_directive(cause.directive_id, decision),)
 
 
 def commit_tree(run: Run, child_run_id: str, commit: Commit) -> Sequence[Draft]:
@@ -126,10 +257,12 @@ def commit_tree(run: Run, child_run_id: str, commit: Commit) -> Sequence[Draft]:
 
 
 def settle_child(run: Run, child_run_id: str, at: datetime) -> Sequence[Draft]:
-    """The child has nothing left to do: its work is ready for the assembly, or it made none."""
+    """The child has nothing left to do: its work is ready for the assembly, or it made none. Nothing while it is paused."""
     child, subtask = child_at_work(run, child_run_id)
     if child.turn is None or not child.turn.committed or child.head is None:
         raise Overtaken
+    if child.status in ("pausing", "paused"):
+        return ()
     if not child.has_changes:
         return _completed(run, child, subtask, at)
     ready = AssembleReady(
@@ -149,9 +282,17 @@ def fail_child(
 ) -> Sequence[Draft]:
     """The child run ends without a result, and so does its subtask."""
     child, subtask = child_at_work(run, child_run_id)
+    if is_being_stopped(run, child_run_id):
+        # Whoever stops it says how it ended.
+        raise Overtaken
     words = Text(message[:MAX_MESSAGE_CHARACTERS])
     failed = RunFailed(message=words, error_code=error_code, retryable=retryable)
     return _both(run, child, failed, step(SubtaskFailed, subtask, "failed", at, reason=words))
+
+
+def is_being_stopped(run: Run, child_run_id: str) -> bool:
+    """Whether an open directive stops or aborts this child."""
+    return any(d.verb in ("stop", "abort") and child_run_id in d.targets for d in run.open_directives())
 
 
 def refusal_of(stop_reason: str) -> str | None:

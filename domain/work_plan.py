@@ -1,6 +1,6 @@
 """A work plan: what a goal was decomposed into, what depends on what, and how far each part is."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Literal, cast
 
@@ -84,6 +84,8 @@ class SubtaskMoved(Event, frozen=True, kw_only=True):
     timestamp_utc: str = msgspec.field(name="timestamp_utc")
     #: Why, for a subtask that failed, was blocked or starts anew.
     reason: Text | None = None
+    #: The directive that this step carries out, if it does.
+    directive_id: str | None = None
 
 
 class SubtaskDispatched(SubtaskMoved, frozen=True, kw_only=True):
@@ -117,7 +119,10 @@ class SubtaskFailed(SubtaskMoved, frozen=True, kw_only=True):
 
 
 class SubtaskPending(SubtaskMoved, frozen=True, kw_only=True):
-    """The subtask is to start anew."""
+    """
+    The subtask is to be done again: afresh when `child_run_id` is null, else by the same child run, whose base has
+    changed under it.
+    """
 
     TOPIC: ClassVar[str] = "subtask.pending"
 
@@ -141,6 +146,14 @@ class Subtask(msgspec.Struct, frozen=True, kw_only=True):
     #: How many child runs the subtask has had; names the next one.
     dispatches: int = 0
     reason: Text | None = None
+    #: The child run before this one, whose branch the next one goes on from.
+    prior_child_run_id: str | None = None
+    #: How often the coordinator has had it done over, since a person last asked for changes.
+    recovery_attempts: int = 0
+    #: Authors whose work on it was rejected; none of them is chosen again for it.
+    locked_out: frozenset[str] = frozenset()
+    #: Whether what it builds on was changed after it was done.
+    outdated: bool = False
 
     @property
     def in_flight(self) -> bool:
@@ -159,6 +172,10 @@ class WorkPlan(msgspec.Struct, frozen=True, kw_only=True):
     #: The stage at the moment the plan was parked or ended.
     terminal_stage: str | None = None
     status_reason: str | None = None
+    #: How often the coordinator has steered this plan, since a person last asked for changes.
+    steering_iterations: int = 0
+    #: How often a person has asked for changes; told, never bounded.
+    human_review_round_trips: int = 0
 
     def of_child(self, child_run_id: str) -> Subtask | None:
         """Return the subtask that a child run works on, if it is still that subtask's run."""
@@ -214,16 +231,26 @@ def planned(event: WorkPlanMade) -> WorkPlan:
 def moved(plan: WorkPlan, event: SubtaskMoved) -> WorkPlan:
     """Return the plan after a step of one of its subtasks."""
     before = plan.subtasks[event.subtask_id]
+    again = isinstance(event, SubtaskPending)
+    fresh = event.child_run_id is not None and event.child_run_id != before.child_run_id
     after = msgspec.structs.replace(
         before,
         status=event.status,
         child_run_id=event.child_run_id,
+        prior_child_run_id=before.child_run_id if again and event.child_run_id is None else before.prior_child_run_id,
         assigned_agent=event.assigned_agent,
         model_id=event.selected_model_id,
-        dispatches=before.dispatches + isinstance(event, SubtaskDispatched),
+        dispatches=before.dispatches + fresh,
         reason=event.reason,
+        outdated=(before.outdated or event.child_run_id is not None) if again else before.outdated,
     )
     return msgspec.structs.replace(plan, subtasks={**plan.subtasks, event.subtask_id: after})
+
+
+def change_subtasks(plan: WorkPlan, subtask_ids: Iterable[int], change: Callable[[Subtask], Subtask]) -> WorkPlan:
+    """Return the plan with *change* applied to the subtasks that are named and exist."""
+    changed = {i: change(plan.subtasks[i]) for i in subtask_ids if i in plan.subtasks}
+    return msgspec.structs.replace(plan, subtasks={**plan.subtasks, **changed})
 
 
 # Decisions
@@ -237,6 +264,7 @@ def step(
     *,
     child_run_id: str | None = None,
     reason: Text | None = None,
+    directive_id: str | None = None,
 ) -> SubtaskMoved:
     """Return a step of a subtask, as a fact of the given kind; without a *child_run_id* it keeps the one it has."""
     return kind(
@@ -247,6 +275,7 @@ def step(
         selected_model_id=subtask.model_id,
         timestamp_utc=at.isoformat(),
         reason=reason,
+        directive_id=directive_id,
     )
 
 

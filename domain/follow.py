@@ -1,0 +1,308 @@
+"""
+Move directives on as far as the log alone allows: decide, carry out what is a matter of facts, and close.
+
+What needs something outside (an agent asked, a process stopped) is an effect, in `effects.py`; its proof comes back
+as a fact, and the next call here closes the directive.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from .assembly import ChangesRequested, Recovered, ReviewRequested
+from .authors import rotate
+from .child_run import ENDED, PauseBegun
+from .directive import Directive, DirectiveMoved, DirectiveStatus, SteeringDecided
+from .event import Draft, Text
+from .run import Run
+from .steering_table import concerned, decide
+from .team import Member
+from .work_plan import SATISFIED, Subtask, SubtaskDispatched, SubtaskPending, step
+
+MAX_ACCUMULATED_FEEDBACK = 32
+MAX_FEEDBACK_CHARACTERS = 2_000
+
+
+def follow(run: Run, at: datetime, team: Sequence[Member]) -> Sequence[Draft]:
+    """
+    Return the next facts about the oldest directive that can be moved on, nothing when all of them wait.
+
+    A decision is always an append of its own: no effect is ever on the log without an earlier decision.
+    """
+    for directive in run.open_directives():
+        drafts = _decided(run, directive) or _followed(run, directive, at, team)
+        if drafts:
+            return drafts
+    return ()
+
+
+def close_all(run: Run, status: DirectiveStatus, reason: str, *, but: str | None = None) -> Sequence[Draft]:
+    """Return the ends of all open directives (except one): nothing outlives the gate or the end of what it is about."""
+    return tuple(
+        moved(run, directive, status, reason) for directive in run.open_directives() if directive.directive_id != but
+    )
+
+
+def moved(run: Run, directive: Directive, status: DirectiveStatus, reason: str | None = None) -> Draft:
+    """Return the step of a directive, on the coordinator's stream."""
+    event = DirectiveMoved(
+        directive_id=directive.directive_id,
+        kind=directive.verb,
+        status=status,
+        target_child_run_id=directive.scope.child_run_id,
+        reason=reason,
+    )
+    return run.coordinator(event)
+
+
+def feedback_rounds(run: Run, subtask_id: int) -> tuple[Directive, ...]:
+    """Return every correction about a subtask that is not mere advice, oldest first."""
+    return tuple(
+        directive
+        for directive in run.directives.values()
+        if directive.severity != "advisory"
+        and str(directive.feedback).strip()
+        and directive.status != "superseded"
+        and subtask_id in directive.subtask_ids
+    )
+
+
+def _decided(run: Run, directive: Directive) -> Sequence[Draft]:
+    return tuple(run.on_directive(directive.directive_id, decision) for decision in decide(run, directive))
+
+
+def _followed(run: Run, directive: Directive, at: datetime, team: Sequence[Member]) -> Sequence[Draft]:
+    match directive.action:
+        case "advisory":
+            return (moved(run, directive, "applied"),)
+        case "proceed" if directive.direct:
+            return _begin_pause(run, directive)
+        case "proceed":
+            return _escalate(run, directive)
+        case "dispatch_fresh" if directive.direct:
+            return _recover(run, directive, at)
+        case "dispatch_fresh":
+            return _start_afresh(run, directive, at, team) or _close(run, directive)
+        case "in_place_steer":
+            return (
+                _start_afresh(run, directive, at, team)
+                or _give_up_in_place(run, directive)
+                or _reopen(run, directive, at)
+                or _close(run, directive)
+            )
+        case _:
+            return ()
+
+
+# Proceed
+
+
+def _begin_pause(run: Run, directive: Directive) -> Sequence[Draft]:
+    if directive.verb != "pause":
+        return ()
+    drafts: list[Draft] = []
+    for child_id in directive.targets:
+        child = run.children[child_id]
+        if child.status in ENDED:
+            return (moved(run, directive, "expired", "The child run had ended."),)
+        if child.status not in ("pausing", "paused"):
+            drafts.append(run.on_child(child_id, PauseBegun(directive_id=directive.directive_id)))
+    return tuple(drafts)
+
+
+def _escalate(run: Run, directive: Directive) -> Sequence[Draft]:
+    """The durable human gate: open it over what is assembled, or leave it to the next one when nothing is."""
+    applied = moved(run, directive, "applied")
+    plan, assembly = run.plan, run.assembly
+    if plan is None or assembly is None or assembly.head is None or plan.status != "assembly_steering":
+        return (applied,)
+    rounds = [d.feedback for d in run.directives.values() if d.severity != "advisory" and str(d.feedback).strip()]
+    requested = ReviewRequested(
+        work_plan_id=plan.work_plan_id,
+        integration_branch=assembly.branch,
+        tree_hash=assembly.head.tree,
+        commit_hash=assembly.head.commit,
+        base=assembly.base or run.base,
+        gate_id=f"{run.run_id}/review/{assembly.round}.{assembly.openings + 1}",
+        gate_kind="human-review",
+        has_changes=assembly.has_changes,
+        included_subtask_ids=tuple(sorted(plan.subtasks)),
+        escalated=True,
+        reason=directive.rationale,
+        accumulated_feedback=tuple(
+            Text(str(words)[:MAX_FEEDBACK_CHARACTERS]) for words in rounds[-MAX_ACCUMULATED_FEEDBACK:]
+        ),
+    )
+    others = close_all(run, "superseded", "The gate was opened for a person.", but=directive.directive_id)
+    return (*others, run.coordinator(requested), applied)
+
+
+# Dispatch afresh
+
+
+def _recover(run: Run, directive: Directive, at: datetime) -> Sequence[Draft]:
+    """A run that stood still goes on with the subtasks that the directive names."""
+    recovered = Recovered(
+        reason="steering_resume" if directive.afresh else "steering_resume_assembly",
+        directive_id=directive.directive_id,
+        reset_subtask_ids=directive.afresh,
+        instruction=directive.feedback,
+    )
+    resets = (_pending_afresh(run, part, directive, at) for part in _parts(run, directive.afresh))
+    return (run.coordinator(recovered), *resets, moved(run, directive, "applied"))
+
+
+def _start_afresh(run: Run, directive: Directive, at: datetime, team: Sequence[Member]) -> Sequence[Draft]:
+    """
+    Start the subtasks that cannot go on in place with a new child run each, and an author whose work was not rejected.
+
+    Without anything to hand over there is no point in doing the same again: then a person has to look at it.
+    """
+    parts = _parts(run, directive.afresh)
+    if not parts:
+        return ()
+    if directive.action == "dispatch_fresh" and not any(feedback_rounds(run, part.subtask_id) for part in parts):
+        why = "lockout_no_context: there is no feedback to hand over, so a person has to decide."
+        return (_further(run, directive, "proceed", why, "lockout_no_context", parts),)
+    rotation = rotate(parts, team)
+    named = directive.subtask_ids if directive.targets else directive.afresh
+    changes = _changes_requested(run, directive, named)
+    if rotation.chosen:
+        locked = {str(p.subtask_id): p.assigned_agent for p in parts}
+        chosen = {str(subtask_id): member.name for subtask_id, member in rotation.chosen.items()}
+        why = "The work was rejected, so other authors take it over: " + ", ".join(sorted(set(chosen.values()))) + "."
+        decision = _further(run, directive, "dispatch_fresh", why, "author_rotation", (), locked=locked, chosen=chosen)
+    else:
+        why = "single_eligible_agent: nobody else fits, so the same author goes on with the feedback so far."
+        decision = _further(run, directive, "dispatch_fresh", why, "author_rotation", ())
+    resets = [_pending_afresh(run, part, directive, at, rotation.chosen.get(part.subtask_id)) for part in parts]
+    dependants = _outdate(run, directive, [part.subtask_id for part in parts], at)
+    return (decision, *changes, *resets, *dependants)
+
+
+def _pending_afresh(run: Run, part: Subtask, directive: Directive, at: datetime, author: Member | None = None) -> Draft:
+    event = SubtaskPending(
+        subtask_id=part.subtask_id,
+        status="pending",
+        child_run_id=None,
+        assigned_agent=author.name if author else part.assigned_agent,
+        selected_model_id=(author.model_id if author else None) or part.model_id,
+        timestamp_utc=at.isoformat(),
+        reason=directive.feedback,
+        directive_id=directive.directive_id,
+    )
+    return run.on_plan(event)
+
+
+def _further(
+    run: Run,
+    directive: Directive,
+    decision: str,
+    rationale: str,
+    phase: str,
+    parts: Sequence[Subtask],
+    *,
+    locked: dict[str, str] | None = None,
+    chosen: dict[str, str] | None = None,
+    targets: tuple[str, ...] = (),
+) -> Draft:
+    event = SteeringDecided(
+        directive_id=directive.directive_id,
+        decision="proceed" if decision == "proceed" else "dispatch_fresh",
+        rationale=rationale,
+        subtask_ids=tuple(part.subtask_id for part in parts),
+        attempt=directive.attempt,
+        phase=phase,
+        failed_subtask_ids=tuple(p.subtask_id for p in parts) if phase == "in_place_revision_failed_terminal" else (),
+        targets=targets,
+        rotated_from=locked or {},
+        rotated_to=chosen or {},
+        disposition="rejection" if locked else None,
+        locked_out_roster=tuple(sorted(set((locked or {}).values()))),
+    )
+    return run.on_directive(directive.directive_id, event)
+
+
+# In place
+
+
+def _give_up_in_place(run: Run, directive: Directive) -> Sequence[Draft]:
+    """A child that failed under its revision starts afresh, visibly; the healthy ones are kept."""
+    if directive.direct or run.plan is None:
+        return ()
+    lost = [part for part in concerned(run.plan, directive) if part.status == "failed"]
+    targets = tuple(part.child_run_id for part in lost if part.child_run_id in directive.targets)
+    parts = [part for part in lost if part.child_run_id in targets]
+    if not parts:
+        return ()
+    why = "The revision in place ended without a result, so that part starts afresh with the feedback so far."
+    phase = "in_place_revision_failed_terminal"
+    ids = tuple(target for target in targets if target is not None)
+    return (_further(run, directive, "dispatch_fresh", why, phase, parts, targets=ids),)
+
+
+def _reopen(run: Run, directive: Directive, at: datetime) -> Sequence[Draft]:
+    """Children that were done go on under the same id; what builds on them is to be done again after them."""
+    ended = [
+        run.children[child_id]
+        for child_id, state in directive.targets.items()
+        if state == "outstanding" and run.children[child_id].status in ENDED
+    ]
+    if not ended or run.plan is None:
+        return ()
+    ids = [child.subtask_id for child in ended]
+    again = (
+        run.on_plan(
+            step(SubtaskDispatched, run.plan.subtasks[i], "dispatched", at, directive_id=directive.directive_id)
+        )
+        for i in ids
+    )
+    return (*_changes_requested(run, directive, ids), *again, *_outdate(run, directive, ids, at))
+
+
+def _outdate(run: Run, directive: Directive, changed: Iterable[int], at: datetime) -> Sequence[Draft]:
+    assert run.plan is not None
+    named = {*directive.subtask_ids, *changed}
+    return tuple(
+        run.on_plan(step(SubtaskPending, part, "pending", at))
+        for part in _parts(run, run.plan.dependants(changed))
+        if part.subtask_id not in named and part.status in SATISFIED
+    )
+
+
+def _changes_requested(run: Run, directive: Directive, subtask_ids: Sequence[int]) -> Sequence[Draft]:
+    if directive.direct or run.plan is None or run.plan.status != "assembly_steering":
+        return ()
+    dependants = tuple(i for i in run.plan.dependants(subtask_ids) if i not in directive.subtask_ids)
+    event = ChangesRequested(
+        work_plan_id=run.plan.work_plan_id,
+        directive_id=directive.directive_id,
+        implicated_subtask_ids=directive.subtask_ids,
+        dependent_subtask_ids=dependants,
+        redispatch_subtask_ids=tuple(sorted({*directive.subtask_ids, *dependants})),
+        feedback=directive.feedback,
+    )
+    return (run.coordinator(event),)
+
+
+# Closing
+
+
+def _close(run: Run, directive: Directive) -> Sequence[Draft]:
+    """Close a directive whose every target was reached or has ended; for assembled work, once the results are there."""
+    if directive.afresh or not directive.delivered:
+        return ()
+    if directive.direct:
+        if directive.confirmed or not directive.targets:
+            return (moved(run, directive, "applied"),)
+        return (moved(run, directive, "expired", "The child run ended before it could be delivered."),)
+    if directive.action == "dispatch_fresh" and not directive.targets:
+        return (moved(run, directive, "applied"),)
+    parts = concerned(run.plan, directive) if run.plan else ()
+    reached = (part for part in parts if part.child_run_id in directive.targets)
+    return (moved(run, directive, "applied"),) if all(part.status in SATISFIED for part in reached) else ()
+
+
+def _parts(run: Run, subtask_ids: Iterable[int]) -> list[Subtask]:
+    if run.plan is None:
+        return []
+    return [run.plan.subtasks[i] for i in subtask_ids if i in run.plan.subtasks]

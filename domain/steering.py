@@ -1,0 +1,405 @@
+"""
+Receive corrections, from every door: refuse, or put a receipt on the log. Nothing acts on a correction before that.
+
+The coordinator's door steers a run (`SteerRun`), the worker's door one running child (`SteerWorker`), the gate asks
+for changes of the assembled work (`RequestChanges`); an automated gate sends a `Signal`. All make the same directive.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from . import parked
+from .assembly import ScopeFellBack
+from .child_run import ENDED, ChildRun
+from .directive import DirectiveMoved, Severity, Source, SteeringReceived, TargetScope, Verb
+from .event import Draft, Text
+from .follow import moved
+from .rejected import Invalid, NotFound, Rejected, RunNotActive
+from .review import MAX_FEEDBACK_BYTES, NoReviewPending
+from .run import Run
+from .scope import implicated
+from .work_plan import SATISFIED
+
+MAX_INSTRUCTION_BYTES = 16_384
+MAX_TARGET_FILES = 1_000
+#: How many corrections may wait for one child.
+MAX_QUEUED = 128
+
+#: What each subtask's child has changed, by path.
+Touched = Mapping[int, frozenset[str]]
+
+# Commands
+
+
+class SteerRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Correct a run from above."""
+
+    directive_id: str
+    kind: Literal["stop", "send", "redirect", "amend"]
+    instruction: str
+    principal: str
+    target_child_run_id: str | None = None
+
+
+class SteerWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """Correct one running child. The fields' rules are checked by `worker_command`."""
+
+    directive_id: str
+    child_run_id: str
+    kind: Literal["pause", "resume", "guidance", "redirect", "abort"]
+    payload_hash: str
+    principal: str
+    text: str = ""
+    reason: str = ""
+    session_id: str | None = None
+    batch_id: str | None = None
+
+
+class RequestChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask for changes of the assembled work, at the human gate."""
+
+    directive_id: str
+    feedback: str
+    reviewer: str
+    target_files: tuple[str, ...] = ()
+    tree_hash: str | None = None
+
+
+class Signal(msgspec.Struct, frozen=True, kw_only=True):
+    """What an automated gate, or an agent, has to say about the assembled work."""
+
+    directive_id: str
+    source: Source
+    severity: Severity
+    feedback: str
+    created_by: str
+    target_files: tuple[str, ...] = ()
+    tree_hash: str | None = None
+
+
+class SteeringInvalid(Invalid):
+    """The correction is not one that can be carried out."""
+
+    code = "steering_invalid"
+
+
+class NothingToSteer(Rejected):
+    """No child run is at work now. Nothing was stored; look at the run and send it again."""
+
+    code = "nothing_to_steer"
+    retryable = True
+
+
+class RunNotSteerable(Rejected):
+    """The run is being stopped, so it takes no more corrections."""
+
+    code = "run_not_steerable"
+
+
+class AlreadyMerged(Rejected):
+    """The work is being merged, or is merged, so it can no longer be corrected. Nothing was stored."""
+
+    code = "already_merged"
+
+
+class QueueFull(Rejected):
+    """Too many corrections wait for this child. Those that wait are kept; send this one again later."""
+
+    code = "queue_full"
+    status = 429
+    retryable = True
+
+
+class DirectiveNotFound(NotFound):
+    """This run has no such directive."""
+
+    code = "directive_not_found"
+
+
+class NotResolvable(Rejected):
+    """The directive does not need attention, so there is nothing to resolve."""
+
+    code = "not_resolvable"
+
+
+class SessionMismatch(Rejected):
+    """The child works under another session than the one that you named. Nothing was stored."""
+
+    code = "session_mismatch"
+
+
+# Decisions
+
+
+def payload_hash(payload: Mapping[str, str]) -> str:
+    """
+    Return the digest of what is asked: sorted keys, no white space, raw UTF-8.
+
+    Both ends of the worker's door compute it over kind, task_id, guidance, redirect_target and reason.
+    """
+    document = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return "sha256:" + hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def steer_run(run: Run, command: SteerRun, touched: Touched) -> Sequence[Draft]:
+    """
+    Receive a correction of a run, as its situation asks: at its children, at its gate, or where it is parked.
+
+    Raises:
+        SteeringInvalid: a blank or oversized instruction, or a target that is no child of this run.
+        RunNotActive, RunNotSteerable, AlreadyMerged, NothingToSteer, QueueFull: not now; nothing is stored.
+        RecoveryExhausted: a parked run in which every subtask has used its budget.
+    """
+    _check_instruction(command)
+    if command.target_child_run_id is not None and command.target_child_run_id not in run.children:
+        raise SteeringInvalid(f"{command.target_child_run_id} is not a child run of this run.")
+    if run.ended and not parked.can_resume(run, command.kind):
+        raise RunNotActive
+    _check_steerable(run)
+    if parked.is_parked(run) and command.kind != "stop":
+        return _receive_parked(run, command)
+    if run.status == "awaiting_review" and command.kind in ("redirect", "amend"):
+        return _receive_at_gate(run, command, touched)
+    advice = command.kind == "send" and run.status == "awaiting_review"
+    targets = () if advice else _targets(run, command)
+    return _receipt(run, command, targets, severity="advisory" if advice else "request-changes")
+
+
+def steer_worker(run: Run, command: SteerWorker) -> Sequence[Draft]:
+    """
+    Receive a correction of one child.
+
+    Raises:
+        RunNotActive, RunNotSteerable, AlreadyMerged, SessionMismatch, QueueFull: not now; nothing is stored.
+    """
+    _check_steerable(run)
+    child = _at_work(run, command.child_run_id, revisable=command.kind in ("guidance", "redirect"))
+    if command.session_id and command.session_id != child.session_id:
+        raise SessionMismatch(expected=command.session_id, actual=child.session_id)
+    if command.kind == "pause" and child.status in ("pausing", "paused"):
+        raise RunNotActive("The child is paused already.")
+    _check_queue(run, child.run_id)
+    # A child that was never paused has nothing to resume: that is done as soon as it is said.
+    idle = command.kind == "resume" and child.status not in ("pausing", "paused")
+    received = SteeringReceived(
+        directive_id=command.directive_id,
+        source="human-review",
+        severity="request-changes",
+        verb=command.kind,
+        target_scope=TargetScope(kind="subtask", subtask_ids=(child.subtask_id,), child_run_id=child.run_id),
+        feedback=Text(command.text),
+        tree_hash=None,
+        target_files=(),
+        created_by=command.principal,
+        payload_hash=command.payload_hash,
+        direct=True,
+        targets=() if idle else (child.run_id,),
+        reason=Text(command.reason),
+        session_id=child.session_id,
+        batch_id=command.batch_id,
+    )
+    return _queued(run, received)
+
+
+def request_changes(run: Run, command: RequestChanges, touched: Touched) -> Sequence[Draft]:
+    """
+    Receive a person's request at the gate; the gate closes, and the plan's budgets start anew.
+
+    Raises:
+        NoReviewPending: no gate is open.
+        Invalid: the feedback is too long, or too many files are named.
+    """
+    assembly = run.assembly
+    if assembly is None or not assembly.gate_open or assembly.head is None or run.plan is None:
+        raise NoReviewPending
+    if len(command.feedback.encode(errors="replace")) > MAX_FEEDBACK_BYTES:
+        raise Invalid(f"`feedback` has more than {MAX_FEEDBACK_BYTES} bytes.")
+    if len(command.target_files) > MAX_TARGET_FILES:
+        raise Invalid(f"`target_files` names more than {MAX_TARGET_FILES} files.")
+    signal = Signal(
+        directive_id=command.directive_id,
+        source="human-review",
+        severity="request-changes",
+        feedback=command.feedback,
+        created_by=command.reviewer,
+        target_files=command.target_files,
+        tree_hash=command.tree_hash or assembly.head.tree,
+    )
+    drafts = receive_signal(run, signal, touched)
+    found = implicated(run.plan, command.target_files, touched)
+    fresh = DirectiveMoved(
+        directive_id=command.directive_id,
+        kind="redirect",
+        status="queued",
+        work_plan_id=run.plan.work_plan_id,
+        source="human-review",
+        human_review_round_trip=run.plan.human_review_round_trips + 1,
+        reset_subtask_ids=tuple(sorted({*found.subtask_ids, *run.plan.dependants(found.subtask_ids)})),
+        note="A person asked for changes, so the coordinator's budgets start anew.",
+    )
+    return (*drafts, run.coordinator(fresh))
+
+
+def receive_signal(run: Run, signal: Signal, touched: Touched) -> Sequence[Draft]:
+    """Receive a signal about the assembled work. Raises NoReviewPending when there is none."""
+    if run.plan is None or run.assembly is None:
+        raise NoReviewPending
+    found = implicated(run.plan, signal.target_files, touched)
+    received = SteeringReceived(
+        directive_id=signal.directive_id,
+        source=signal.source,
+        severity=signal.severity,
+        verb="send" if signal.severity == "advisory" else "redirect",
+        target_scope=TargetScope(kind="subtask", subtask_ids=found.subtask_ids),
+        feedback=Text(signal.feedback),
+        tree_hash=signal.tree_hash,
+        target_files=tuple(Text(path) for path in signal.target_files),
+        created_by=signal.created_by,
+        payload_hash=payload_hash({"source": signal.source, "severity": signal.severity, "feedback": signal.feedback}),
+        direct=False,
+    )
+    drafts = list(_queued(run, received))
+    if found.fallback is not None and signal.severity != "advisory":
+        fell_back = ScopeFellBack(
+            work_plan_id=run.plan.work_plan_id,
+            source=signal.source,
+            reviewer=signal.created_by,
+            reason=found.fallback,
+            named_files=tuple(Text(path) for path in signal.target_files),
+            contributor_ids=found.contributor_ids,
+        )
+        drafts.append(run.coordinator(fell_back))
+    return drafts
+
+
+def resolve(run: Run, directive_id: str, action: Literal["retry", "abandon"]) -> Sequence[Draft]:
+    """
+    Say what becomes of a directive whose effect failed too often: try it again with a fresh count, or give it up.
+
+    Raises DirectiveNotFound, NotResolvable.
+    """
+    directive = run.directives.get(directive_id)
+    if directive is None:
+        raise DirectiveNotFound
+    if directive.status != "needs_attention" or run.ended:
+        raise NotResolvable
+    if action == "retry":
+        return (moved(run, directive, "decided", "A person asked for another try."),)
+    return (moved(run, directive, "expired", "A person gave it up."),)
+
+
+# Parts
+
+
+def _check_instruction(command: SteerRun) -> None:
+    if command.kind in ("redirect", "amend") and not command.instruction.strip():
+        raise SteeringInvalid(f"`instruction` cannot be blank for a {command.kind}.")
+    if len(command.instruction.encode(errors="replace")) > MAX_INSTRUCTION_BYTES:
+        raise SteeringInvalid(f"`instruction` has more than {MAX_INSTRUCTION_BYTES} bytes.")
+
+
+def _check_steerable(run: Run) -> None:
+    if any(d.verb == "stop" and d.scope.kind == "run" for d in run.open_directives()):
+        raise RunNotSteerable
+    if run.plan is not None and run.plan.stage in ("merge", "scribe", "done"):
+        raise AlreadyMerged
+
+
+def _targets(run: Run, command: SteerRun) -> tuple[str, ...]:
+    if command.target_child_run_id is not None:
+        child = _at_work(run, command.target_child_run_id, revisable=command.kind != "stop")
+        _check_queue(run, child.run_id)
+        return (child.run_id,)
+    parts = run.plan.subtasks.values() if run.plan else ()
+    targets = tuple(part.child_run_id for part in parts if part.in_flight and part.child_run_id is not None)
+    if not targets and command.kind != "stop":
+        raise NothingToSteer
+    for target in targets:
+        _check_queue(run, target)
+    return targets
+
+
+def _at_work(run: Run, child_run_id: str, *, revisable: bool) -> ChildRun:
+    """Return a child that can be steered: one at work, or one whose finished work can still be revised."""
+    child = run.children.get(child_run_id)
+    subtask = run.plan.of_child(child_run_id) if run.plan else None
+    if child is None or subtask is None or run.ended:
+        raise RunNotActive("This child run has ended, and another one has taken over or the run is over.")
+    finished = child.status in ENDED and subtask.status in SATISFIED
+    if child.status in ENDED and not (finished and revisable):
+        raise RunNotActive("This child run has ended.")
+    return child
+
+
+def _check_queue(run: Run, child_run_id: str) -> None:
+    waiting = sum(d.direct and d.targets.get(child_run_id) == "outstanding" for d in run.open_directives())
+    if waiting >= MAX_QUEUED:
+        raise QueueFull
+
+
+def _receive_at_gate(run: Run, command: SteerRun, touched: Touched) -> Sequence[Draft]:
+    files: tuple[str, ...] = ()
+    if command.target_child_run_id is not None:
+        files = tuple(sorted(touched.get(run.children[command.target_child_run_id].subtask_id, frozenset())))
+    request = RequestChanges(
+        directive_id=command.directive_id,
+        feedback=command.instruction,
+        reviewer=command.principal,
+        target_files=files[:MAX_TARGET_FILES],
+    )
+    return request_changes(run, request, touched)
+
+
+def _receive_parked(run: Run, command: SteerRun) -> Sequence[Draft]:
+    if command.kind == "send":
+        return _receipt(run, command, (), severity="advisory")
+    resets = parked.subtasks_to_reset(run, command.kind)
+    if resets is None:
+        raise NothingToSteer("An amend restarts flagged subtasks only, and there are none. Send a redirect instead.")
+    return _receipt(run, command, (), subtask_ids=resets)
+
+
+def _receipt(
+    run: Run,
+    command: SteerRun,
+    targets: tuple[str, ...],
+    *,
+    severity: Severity = "request-changes",
+    subtask_ids: tuple[int, ...] = (),
+) -> Sequence[Draft]:
+    verb: Verb = command.kind
+    one = command.target_child_run_id
+    ids = subtask_ids or tuple(sorted(run.children[target].subtask_id for target in targets))
+    received = SteeringReceived(
+        directive_id=command.directive_id,
+        source="human-review",
+        severity=severity,
+        verb=verb,
+        target_scope=TargetScope(kind="subtask" if one else "run", subtask_ids=ids, child_run_id=one),
+        feedback=Text(command.instruction),
+        tree_hash=None,
+        target_files=(),
+        created_by=command.principal,
+        payload_hash=payload_hash(
+            {"kind": verb, "run_id": run.run_id, "target_child_run_id": one or "", "instruction": command.instruction}
+        ),
+        direct=True,
+        targets=targets,
+    )
+    return _queued(run, received)
+
+
+def _queued(run: Run, received: SteeringReceived) -> Sequence[Draft]:
+    # The second fact is on the coordinator's own stream, so that two receipts can never pass the same bound or gate.
+    moved = DirectiveMoved(
+        directive_id=received.directive_id,
+        kind=received.verb,
+        status="queued",
+        target_child_run_id=received.target_scope.child_run_id,
+        instruction=received.feedback,
+    )
+    return (run.on_directive(received.directive_id, received), run.coordinator(moved))
