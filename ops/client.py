@@ -39,9 +39,9 @@ class Client:
         """Send a command, once however often it is sent, and return its answer. Raises Refused."""
         return self._answer("POST", path, json=body, headers={"Idempotency-Key": str(uuid4())})
 
-    def feed(self, run_id: str, after: int = 0) -> Iterator[ServerSent]:
+    def follow(self, path: str, after: int = 0) -> Iterator[ServerSent]:
         """
-        Return a run's events after that id, each once, then wait for more until its `done`.
+        Return a feed's events after that id, each once, then wait for more, until its `done` if it has an end.
 
         A connection that breaks, because the service is started again for example, is made anew and goes on with the
         next event. Raises Refused when the service refuses or stays away.
@@ -49,7 +49,7 @@ class Client:
         failures = 0
         while failures < MAX_RECONNECTS:
             try:
-                for event in self._connected(run_id, after):
+                for event in self._connected(path, after):
                     failures = 0
                     after = event.id or after
                     yield event
@@ -59,7 +59,7 @@ class Client:
                 pass
             failures += 1
             time.sleep(RECONNECT_SECONDS)
-        raise Refused(f"The feed of {run_id} broke off after event {after}, and {self._connection.url} stays away.")
+        raise Refused(f"{path} broke off after event {after}, and {self._connection.url} stays away.")
 
     def close(self) -> None:
         """Close the connections."""
@@ -71,10 +71,10 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _connected(self, run_id: str, after: int) -> Iterator[ServerSent]:
+    def _connected(self, path: str, after: int) -> Iterator[ServerSent]:
         timeout = httpx.Timeout(TIMEOUT_SECONDS, read=SILENCE_SECONDS)
         headers = {"Last-Event-ID": str(after)} if after else {}
-        with self._http.stream("GET", f"/api/runs/{run_id}/stream", headers=headers, timeout=timeout) as response:
+        with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
             if response.is_error:
                 response.read()
                 # Whoever is starting or stopping says so with 503; it is asked again.

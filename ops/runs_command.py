@@ -79,7 +79,7 @@ def print_subtasks(subtasks: Sequence[dict[str, Any]], children: Sequence[dict[s
 def watch(run_id: str, after: int, as_json: bool) -> None:
     """Follow a run's feed to its end, also across restarts of the service."""
     with Client(read_connection()) as client:
-        for event in client.feed(run_id, after):
+        for event in client.follow(f"/api/runs/{run_id}/stream", after):
             if as_json:
                 print_json({"id": event.id, "event": event.event, "data": msgspec.Raw(event.data.encode())})
             elif event.id is not None:

@@ -1,0 +1,115 @@
+"""`steersman demo`: a goal becomes a merged commit, over the API of a service that is started for it."""
+
+import tempfile
+from pathlib import Path
+from subprocess import Popen
+
+import click
+import msgspec
+
+from ..adapters.token_store import open_tokens
+from .child_service import serving
+from .client import Client
+from .data_dir import prepare_data_dir
+from .demo_project import FILES, GOAL, git, make_repository, plan
+from .demo_screen import Screen, screen
+from .refused import Refused
+from .settings import Connection
+
+GATE = "coordinator.assembly_review_requested"
+MERGED = "coordinator.assembly_completed"
+#: After one of these nothing is merged any more without a person.
+STUCK = frozenset({"coordinator.assembly_blocked", "coordinator.assembly_merge_failed", "coordinator.assembly_failed"})
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What the demo looks at of an element of the whole log's feed."""
+
+    type: str
+    run: str | None
+    root: str | None
+    payload: dict[str, object]
+
+
+@click.command()
+@click.option("--serve", "keeps_serving", is_flag=True, help="Keep the service running afterwards, until Ctrl-C.")
+def command(keeps_serving: bool) -> None:
+    """Show the whole way from a goal to a merged commit: real agents' worktrees, a gate and a merge, without a model."""
+    home = Path(tempfile.mkdtemp(prefix="steersman-demo-"))
+    repository, data, log = home / "repository", prepare_data_dir(home / "data"), home / "service.log"
+    make_repository(repository)
+    tokens = open_tokens(data)
+    token = tokens.issue("demo", "operator")
+    tokens.close()
+    with serving(data, log) as (served, process):
+        with Client(Connection(url=served.url, token=token)) as client:
+            run_id = orchestrate(client, repository)
+        _conclude(repository, served.url, run_id, home)
+        if keeps_serving:
+            _keep_serving(process, served.url, token, run_id)
+    if not keeps_serving:
+        click.echo(f"API         steersman serve --data {data}")
+
+
+def orchestrate(client: Client, repository: Path) -> str:
+    """Take the goal to a merged commit before the user's eyes; return the run's id. Raises Refused."""
+    project = client.post(
+        "/api/projects", {"name": "greetings", "origin": "blank", "working_directory": str(repository)}
+    )
+    project_id = project["project_id"]
+    for role in ("software-engineer", "technical-writer"):
+        client.post(f"/api/projects/{project_id}/team/members", {"role_id": role})
+    goal = {"goal": GOAL, "start_mode": "direct", "plan": plan()}
+    run_id: str = client.post(f"/api/projects/{project_id}/orchestrations", goal)["runId"]
+    with screen() as shown:
+        shown.say(f"Goal: {GOAL}\nRun:  {run_id}")
+        _watch(client, run_id, shown)
+    return run_id
+
+
+def _watch(client: Client, run_id: str, shown: Screen) -> None:
+    for event in client.follow("/api/events/stream"):
+        entry = msgspec.json.decode(event.data, type=Entry)
+        if entry.root != run_id:
+            continue
+        shown.show(entry.type, entry.payload)
+        if entry.type == GATE:
+            _approve(client, run_id, shown)
+        elif entry.type in STUCK or (entry.type == "run.failed" and entry.run == run_id):
+            raise Refused(f"The run ended with {entry.type}: {msgspec.json.encode(entry.payload).decode()}")
+        elif entry.type == MERGED:
+            return
+
+
+def _approve(client: Client, run_id: str, shown: Screen) -> None:
+    files = client.get(f"/api/runs/{run_id}/assembly/files")
+    listed = ", ".join(f"{file['path']} +{file['added_lines']}" for file in files)
+    shown.say(f"The gate: {listed}. You would look at it now; the demo approves.")
+    client.post(f"/api/runs/{run_id}/assembly/review", {"approved": True, "feedback": "Looks good."})
+
+
+def _conclude(repository: Path, url: str, run_id: str, home: Path) -> None:
+    missing = set(FILES) - set(git(repository, "ls-files").splitlines())
+    if missing:
+        raise Refused(f"The merge lacks {', '.join(sorted(missing))}.")
+    click.echo(f"\nMerged      {git(repository, 'log', '-1', '--format=%H')}")
+    click.echo(git(repository, "log", "--graph", "--oneline"))
+    click.echo(f"Repository  {repository}")
+    click.echo(f"Log         {home / 'data' / 'log.db'}")
+    click.echo(f"Run         {url}/api/runs/{run_id}")
+
+
+def _keep_serving(process: Popen[str], url: str, token: str, run_id: str) -> None:
+    click.echo(f"API         {url}  (OpenAPI: {url}/schema)")
+    click.echo(f"Token       {token}\n\nTry:")
+    for arguments in (
+        f"{url}/api/projects",
+        f"{url}/api/runs/{run_id}/children",
+        f"-N {url}/api/runs/{run_id}/stream",
+    ):
+        click.echo(f"  curl -H 'Authorization: Bearer {token}' {arguments}")
+    click.echo("\nCtrl-C ends the service.")
+    try:
+        process.wait()
+    except KeyboardInterrupt:
+        click.echo("")
