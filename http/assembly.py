@@ -106,7 +106,7 @@ def show_file(run_id: FromPath[str], path: FromPath[Path], reading: Reads) -> Fi
     responses={200: ResponseSpec(ReviewedBody, description="The decision is stored", generate_examples=False)}
     | refusals(403, 404, 409, 412, 413, 422),
 )
-def review(
+def review_run(
     run_id: FromPath[str], data: JSONBody[ReviewRequest], asking: Asks, if_match: IfMatch = None
 ) -> Response[bytes]:
     """Approve the assembled work, which merges it, or decline it. The first decision wins."""

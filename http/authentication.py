@@ -12,6 +12,8 @@ from .problems import Unauthorized
 
 #: Put this into a route's `opt` to answer everybody.
 PUBLIC: dict[str, Any] = {"exclude_from_auth": True}
+#: The description of the API is public too.
+SCHEMA = "^/schema"
 #: How many tokens are looked up at once; others wait their turn.
 MAX_LOOKUPS = 8
 
@@ -20,7 +22,7 @@ class BearerAuthentication(AbstractAuthenticationMiddleware):
     """Lets no request through that does not carry an issued token."""
 
     def __init__(self, app: ASGIApp, services: Services) -> None:
-        super().__init__(app)
+        super().__init__(app, exclude=SCHEMA)
         self._tokens = services.tokens
         self._limiter = CapacityLimiter(MAX_LOOKUPS)
 

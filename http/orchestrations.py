@@ -59,7 +59,7 @@ class StartModeUnsupported(Invalid):
     responses={201: ResponseSpec(RunStartedBody, description="The run", generate_examples=False)}
     | refusals(403, 404, 409, 413, 422),
 )
-def start(project_id: FromPath[str], data: JSONBody[OrchestrationRequest], asking: Asks) -> Response[bytes]:
+def start_run(project_id: FromPath[str], data: JSONBody[OrchestrationRequest], asking: Asks) -> Response[bytes]:
     """Start a coordinator run; without a `plan` the planner agent makes one."""
     if not is_uuid(project_id):
         raise InvalidProjectId
