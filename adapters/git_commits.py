@@ -34,6 +34,15 @@ def commit(checkout: Checkout, ref: Ref, parent: ObjectID, at: datetime, message
         return Commit(commit=made.decode(), tree=tree.decode())
 
 
+def tree_now(checkout: Checkout) -> str:
+    """Return the tree that a commit of the files as they are would have; branch, HEAD and index stay as they are."""
+    with checkout.open() as repo:
+        objects = Objects(repo)
+        head = read_ref(repo, Ref(b"HEAD"))
+        entries = _stage(checkout, repo, objects, objects.tree_of(head)) if head else {}
+        return objects.tree({path: (entry.mode, entry.sha) for path, entry in entries.items()}).decode()
+
+
 def _stage(checkout: Checkout, repo: Repo, objects: Objects, before: ObjectID) -> dict[bytes, IndexEntry]:
     index = CheckoutIndex.of(checkout.directory)
     if not index.exists:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from dulwich.file import FileLocked
-from dulwich.objects import ObjectID
+from dulwich.objects import ZERO_SHA, ObjectID
 from dulwich.refs import Ref, check_ref_format
 from dulwich.repo import Repo
 
@@ -119,5 +119,8 @@ def delete_ref(repo: Repo, ref: Ref) -> None:
         expected = present
         patiently(lambda: repo.refs.remove_if_equals(ref, expected))  # noqa: B023
         present = read_ref(repo, ref)
+    if os.path.lexists(os.path.join(repo.commondir(), os.fsdecode(ref) + ".lock")):
+        # A call that died after the removal left its lock, which would stop whoever makes the branch again.
+        patiently(lambda: repo.refs.remove_if_equals(ref, ZERO_SHA))
     with suppress(OSError):
         os.unlink(os.path.join(repo.commondir(), "logs", os.fsdecode(ref)))

@@ -27,12 +27,14 @@ from ..application.ports import (
     RepositoryUnusable,
 )
 from ..domain.git import Commit
+from ..domain.workers import Fingerprint
 from . import git_commits, git_diff, git_worktrees
 from .git_checkout import ForbiddenPath
 from .git_landing import Landing, land, obstacle
 from .git_merge import is_ancestor, merge_bases, merge_commits
 from .git_objects import Objects, new_commit
 from .git_refs import CONFLICTS, HEADS, branch_ref, read_ref, swap_ref
+from .workspace_hash import workspace_hash
 
 T = TypeVar("T")
 
@@ -140,6 +142,14 @@ class GitRepositories:
             found = git_worktrees.find_worktree(repo, worktree)
             if found is not None:
                 git_worktrees.reset(found, ref)
+
+    def fingerprint(self, repository: Path, worktree: Path) -> Fingerprint:
+        """Return the tree that a commit would have now, and a digest over every file; both empty without a worktree."""
+        with opened(repository) as repo:
+            found = git_worktrees.find_worktree(repo, worktree)
+            if found is None or not os.path.isdir(found.root):
+                return Fingerprint(tree_hash="", workspace_hash="")
+            return Fingerprint(tree_hash=git_commits.tree_now(found), workspace_hash=workspace_hash(worktree))
 
     def remove_worktree(self, repository: Path, worktree: Path, branch: str | None) -> None:
         """Remove the worktree, its admin entry and, if named, its branch. Absent ones, the repository too, are no fault."""

@@ -21,7 +21,7 @@ class Scratch:
         self.path = home / "repo"
         self.repositories = GitRepositories()
         self.path.mkdir()
-        self.git("init", "-q", "-b", "main")
+        self.git("init", "-q", "-b", "main", "--template=")
 
     def git(self, *args: str, cwd: Path | None = None, stdin: str = "", ok: tuple[int, ...] = (0,)) -> str:
         """Run git and return what it says; bytes that are no UTF-8 come as surrogates."""

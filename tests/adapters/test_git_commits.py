@@ -67,8 +67,10 @@ def test_every_kind_of_change_is_committed_as_git_would(scratch: Scratch) -> Non
     made = commit(scratch, path)
 
     assert made.tree == wanted == scratch.rev(f"{made.commit}^{{tree}}")
-    assert scratch.rev(f"{made.commit}^") == parent and scratch.rev("steersman/child") == made.commit
-    assert scratch.status(path) == "" and scratch.is_sound()
+    assert scratch.rev(f"{made.commit}^") == parent
+    assert scratch.rev("steersman/child") == made.commit
+    assert scratch.status(path) == ""
+    assert scratch.is_sound()
 
 
 def test_unusual_names_survive(scratch: Scratch) -> None:
@@ -78,11 +80,13 @@ def test_unusual_names_survive(scratch: Scratch) -> None:
 
     made = commit(scratch, path)
 
-    assert made.tree == wanted and scratch.status(path) == ""
+    assert made.tree == wanted
+    assert scratch.status(path) == ""
     listed = scratch.git("ls-tree", "-r", "-z", "--name-only", made.commit).split("\0")
     assert set(NAMES) <= set(listed)
     other = scratch.worktree("other", made.commit)
-    assert all((other / name).is_file() for name in NAMES) and scratch.status(other) == ""
+    assert all((other / name).is_file() for name in NAMES)
+    assert scratch.status(other) == ""
 
 
 def test_what_is_ignored_stays_out_and_what_is_tracked_stays_in(scratch: Scratch) -> None:
@@ -116,7 +120,8 @@ def test_what_is_ignored_stays_out_and_what_is_tracked_stays_in(scratch: Scratch
     assert made.tree == wanted
     listed = scratch.git("ls-tree", "-r", "--name-only", made.commit).split()
     assert {"tracked.log", "important.log", "sub/deep/local", "only-dir"} <= set(listed)
-    assert scratch.status(path) == "" and (path / "debug.log").exists()
+    assert scratch.status(path) == ""
+    assert (path / "debug.log").exists()
 
 
 def test_a_submodule_stays_at_its_commit_and_a_nested_repository_is_not_swallowed(scratch: Scratch) -> None:
@@ -125,7 +130,8 @@ def test_a_submodule_stays_at_its_commit_and_a_nested_repository_is_not_swallowe
     scratch.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
     scratch.commit({})
     path = scratch.worktree()
-    assert (path / "lib").is_dir() and scratch.status(path) == ""
+    assert (path / "lib").is_dir()
+    assert scratch.status(path) == ""
     scratch.git("clone", "-q", str(library), "nested", cwd=path)
     scratch.git("clone", "-q", str(library), "lib", cwd=path)
     scratch.commit({"x": "x\n"}, path / "lib")
@@ -178,7 +184,8 @@ def test_what_the_agent_committed_itself_becomes_the_one_commit(scratch: Scratch
 
     made = [commit(scratch, path) for _ in range(2)]
 
-    assert made[0] == made[1] and scratch.rev("steersman/child") == made[0].commit
+    assert made[0] == made[1]
+    assert scratch.rev("steersman/child") == made[0].commit
     assert scratch.rev("steersman/child^") == scratch.rev("main")
     assert scratch.git("diff", "--name-only", "main", "steersman/child").split() == ["three", "two"]
     assert scratch.status(path) == ""
@@ -196,7 +203,8 @@ def test_a_head_that_the_agent_moved_away_comes_back_and_its_branch_is_not_moved
     made = commit(scratch, path)
 
     assert scratch.rev("steersman/child") == made.commit == scratch.rev("HEAD", cwd=path)
-    assert scratch.rev("elsewhere") in ("", theirs) and scratch.status(path) == ""
+    assert scratch.rev("elsewhere") in ("", theirs)
+    assert scratch.status(path) == ""
     assert scratch.git("diff", "--name-only", "main", made.commit).split() == ["more", "theirs"]
 
 
@@ -274,7 +282,8 @@ def test_a_worktree_that_cannot_be_committed_says_so_and_keeps_its_files(scratch
     scratch.write({".GIT/config": "[core]\n", "README": "two\n"}, path)
     with pytest.raises(CommitFailed):
         commit(scratch, path)
-    assert (path / "README").read_text() == "two\n" and scratch.rev("steersman/child") == scratch.rev("main")
+    assert (path / "README").read_text() == "two\n"
+    assert scratch.rev("steersman/child") == scratch.rev("main")
     assert scratch.is_sound()
 
 
@@ -290,14 +299,17 @@ def test_line_endings_and_filters_are_applied_as_git_would(scratch: Scratch) -> 
         }
     )
     path = scratch.worktree()
-    assert scratch.status(path) == "" and (path / "dos.txt").read_bytes() == b"one\r\ntwo\r\n"
-    assert (path / "loud.up").read_text() == "quiet\n" and (path / "big.lfs").read_text() == "content\n"
+    assert scratch.status(path) == ""
+    assert (path / "dos.txt").read_bytes() == b"one\r\ntwo\r\n"
+    assert (path / "loud.up").read_text() == "quiet\n"
+    assert (path / "big.lfs").read_text() == "content\n"
     scratch.write({"dos.txt": "one\r\n2\r\n", "loud.up": "silent\n", "new.txt": "n\r\n", "more.lfs": "more\n"}, path)
     wanted = as_git_would(scratch, path)
 
     made = commit(scratch, path)
 
-    assert made.tree == wanted and scratch.status(path) == ""
+    assert made.tree == wanted
+    assert scratch.status(path) == ""
     assert scratch.git("show", f"{made.commit}:dos.txt") == "one\n2\n"
     assert scratch.git("show", f"{made.commit}:loud.up") == "SILENT\n"
 
@@ -311,7 +323,8 @@ def test_autocrlf_does_not_rewrite_what_was_committed_with_carriage_returns(scra
 
     made = commit(scratch, path)
 
-    assert made.tree == wanted and scratch.git("show", f"{made.commit}:README") == "one\ntwo\n"
+    assert made.tree == wanted
+    assert scratch.git("show", f"{made.commit}:README") == "one\ntwo\n"
 
 
 def test_without_a_trusted_executable_bit_the_recorded_one_stays(scratch: Scratch) -> None:
@@ -348,7 +361,9 @@ def test_many_new_files_are_stored_as_one_pack(scratch: Scratch) -> None:
     made = commit(scratch, path)
 
     assert scratch.git("count-objects", "-v").splitlines()[3] == "packs: 1"
-    assert scratch.status(path) == "" and scratch.rev(made.commit) and scratch.is_sound()
+    assert scratch.status(path) == ""
+    assert scratch.rev(made.commit)
+    assert scratch.is_sound()
 
 
 def test_permissions_of_new_files_follow_the_umask(scratch: Scratch, at: datetime) -> None:

@@ -26,7 +26,8 @@ def test_a_worktree_is_one_for_git_and_clean(scratch: Scratch) -> None:
 
     assert linked(scratch) == {str(path)}
     assert scratch.git("branch", "--show-current", cwd=path) == "steersman/child\n"
-    assert scratch.status(path) == "" and (path / "src/a.txt").read_text() == "a\n"
+    assert scratch.status(path) == ""
+    assert (path / "src/a.txt").read_text() == "a\n"
     assert "locked" not in scratch.git("worktree", "list", "--porcelain")
     assert scratch.is_sound()
 
@@ -38,7 +39,8 @@ def test_a_worktree_that_exists_is_found_as_it_is(scratch: Scratch) -> None:
 
     assert scratch.worktree(base=scratch.rev("HEAD")) == path
 
-    assert (path / "README").read_text() == "the agent's\n" and (path / "new").exists()
+    assert (path / "README").read_text() == "the agent's\n"
+    assert (path / "new").exists()
     assert scratch.rev("steersman/child") == scratch.rev("main~1")
 
 
@@ -49,8 +51,10 @@ def test_a_worktree_whose_directory_is_gone_is_made_again_from_its_branch(scratc
 
     scratch.worktree()
 
-    assert (path / "made").exists() and scratch.status(path) == ""
-    assert scratch.rev("steersman/child") == tip and linked(scratch) == {str(path)}
+    assert (path / "made").exists()
+    assert scratch.status(path) == ""
+    assert scratch.rev("steersman/child") == tip
+    assert linked(scratch) == {str(path)}
 
 
 def test_a_worktree_that_git_pruned_is_taken_back_with_what_was_not_committed(scratch: Scratch) -> None:
@@ -69,7 +73,8 @@ def test_something_else_at_the_path_is_left_alone(scratch: Scratch) -> None:
     with pytest.raises(GitConflict):
         scratch.worktree()
 
-    assert (scratch.home / "worktrees/child/mine").exists() and linked(scratch) == set()
+    assert (scratch.home / "worktrees/child/mine").exists()
+    assert linked(scratch) == set()
 
 
 def test_worktrees_of_equal_names_do_not_share_anything(scratch: Scratch) -> None:
@@ -79,9 +84,11 @@ def test_worktrees_of_equal_names_do_not_share_anything(scratch: Scratch) -> Non
     scratch.write({"README": "changed\n"}, one)
 
     assert linked(scratch) == {str(one), str(two)}
-    assert scratch.status(one) == " M README\n" and scratch.status(two) == ""
+    assert scratch.status(one) == " M README\n"
+    assert scratch.status(two) == ""
     scratch.repositories.remove_worktree(scratch.path, one, "steersman/0")
-    assert linked(scratch) == {str(two)} and scratch.status(two) == ""
+    assert linked(scratch) == {str(two)}
+    assert scratch.status(two) == ""
 
 
 def test_twenty_four_worktrees_made_and_removed_at_once_leave_nothing_behind(scratch: Scratch) -> None:
@@ -101,9 +108,11 @@ def test_twenty_four_worktrees_made_and_removed_at_once_leave_nothing_behind(scr
             )
         )
 
-    assert linked(scratch) == set() and not any(path.exists() for path in paths)
+    assert linked(scratch) == set()
+    assert not any(path.exists() for path in paths)
     assert scratch.git("branch", "--format=%(refname:short)") == "main\n"
-    assert os.listdir(scratch.home / "worktrees") == [] and os.listdir(scratch.path / ".git/worktrees") == []
+    assert os.listdir(scratch.home / "worktrees") == []
+    assert os.listdir(scratch.path / ".git/worktrees") == []
     assert scratch.is_sound()
 
 
@@ -114,7 +123,8 @@ def test_removing_twice_is_removing_once_and_spares_other_branches(scratch: Scra
     for _ in range(2):
         scratch.repositories.remove_worktree(scratch.path, path, "steersman/child")
 
-    assert not path.exists() and linked(scratch) == set()
+    assert not path.exists()
+    assert linked(scratch) == set()
     assert scratch.git("branch", "--format=%(refname:short)") == "kept\nmain\n"
     assert not list((scratch.path / ".git/logs").rglob("steersman/*"))
 
@@ -124,7 +134,8 @@ def test_removing_without_a_branch_keeps_it(scratch: Scratch) -> None:
 
     scratch.repositories.remove_worktree(scratch.path, path, None)
 
-    assert not path.exists() and scratch.rev("steersman/child") == scratch.rev("main")
+    assert not path.exists()
+    assert scratch.rev("steersman/child") == scratch.rev("main")
 
 
 def test_a_branch_that_was_packed_is_removed_too(scratch: Scratch) -> None:
@@ -144,7 +155,8 @@ def test_removing_never_removes_the_repository_or_another_one(scratch: Scratch) 
         with pytest.raises(GitConflict):
             scratch.repositories.remove_worktree(scratch.path, path, None)
 
-    assert (scratch.path / "README").exists() and (other / "README").exists()
+    assert (scratch.path / "README").exists()
+    assert (other / "README").exists()
 
 
 def test_a_worktree_is_removed_although_its_repository_is_gone(scratch: Scratch) -> None:
@@ -185,7 +197,8 @@ def test_a_reset_leaves_exactly_the_commit(scratch: Scratch) -> None:
         "src/a.txt",
         "src/b.txt",
     }
-    assert scratch.status(path) == "" and scratch.rev("HEAD", cwd=path) == first
+    assert scratch.status(path) == ""
+    assert scratch.rev("HEAD", cwd=path) == first
     assert scratch.git("branch", "--show-current", cwd=path) == "steersman/child\n"
     assert scratch.rev("elsewhere") != first
     assert scratch.is_sound()
@@ -202,7 +215,8 @@ def test_a_reset_does_not_write_through_a_link_that_the_agent_left(scratch: Scra
 
     scratch.repositories.reset_worktree(scratch.path, path, "steersman/child", scratch.rev("main"))
 
-    assert (outside / "a.txt").read_text() == "precious\n" and scratch.status(path) == ""
+    assert (outside / "a.txt").read_text() == "precious\n"
+    assert scratch.status(path) == ""
     assert not (path / "src").is_symlink()
 
 
@@ -217,7 +231,8 @@ def test_a_reset_ends_a_merge_and_a_repository_that_the_agent_began(scratch: Scr
     (path / ".git").unlink()
     scratch.git("init", "-q", cwd=path)
     scratch.repositories.reset_worktree(scratch.path, path, "steersman/child", scratch.rev("main"))
-    assert scratch.status(path) == "" and (path / ".git").is_file()
+    assert scratch.status(path) == ""
+    assert (path / ".git").is_file()
 
 
 def test_five_thousand_files_are_checked_out_once_and_known_to_be_clean(scratch: Scratch) -> None:

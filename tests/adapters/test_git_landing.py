@@ -1,0 +1,336 @@
+"""A branch and its clean checkout move together; whatever is not clean, or not ours, is neither moved nor touched."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from steersman.application.ports import MergeOutcome
+
+from .conftest import Scratch
+
+
+def everything(root: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file of a checkout but git's own, with content and permissions."""
+    return {
+        str(path.relative_to(root)): (
+            os.fsencode(os.readlink(path)) if path.is_symlink() else path.read_bytes(),
+            path.lstat().st_mode,
+        )
+        for path in root.rglob("*")
+        if ".git" not in path.relative_to(root).parts and (path.is_symlink() or path.is_file())
+    }
+
+
+def land(scratch: Scratch, old: str, new: str, branch: str = "main") -> MergeOutcome:
+    return scratch.repositories.merge(scratch.path, branch, old, new)
+
+
+def moved(scratch: Scratch) -> tuple[str, str]:
+    """A base, checked out on main, and a commit to move main to that changes everything that can change."""
+    old = scratch.commit(
+        {"run.sh": "#!\n", "gone/deep/x": "x\n", "kind": "file\n", "dir/x": "x\n", "still": "still\n", "link": "was\n"}
+    )
+    path = scratch.home / "made"
+    scratch.git("worktree", "add", "-q", "-b", "made", str(path))
+    (path / "run.sh").chmod(0o755)
+    shutil.rmtree(path / "gone")
+    (path / "kind").unlink()
+    shutil.rmtree(path / "dir")
+    (path / "link").unlink()
+    (path / "link").symlink_to("README")
+    new = scratch.commit({"README": "two\n", "kind/now": "dir\n", "dir": "file\n", "new/deep/y": "y\n"}, path)
+    scratch.git("worktree", "remove", str(path))
+    return old, new
+
+
+def test_branch_files_and_index_move_together(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    scratch.write({"untracked": "mine\n", "gone/deep/mine": "mine\n"})
+
+    assert land(scratch, old, new) == MergeOutcome(state="merged", commit=new, old=old)
+
+    assert scratch.rev("main") == new
+    assert scratch.status() == "?? gone/\n?? untracked\n"
+    assert (scratch.path / "link").is_symlink()
+    assert scratch.git("diff-files") == "", "git trusts our stat data without a refresh"
+    assert scratch.git("reflog", "-1", "--format=%H %gs").strip() == f"{new} merge: Steersman"
+    assert scratch.git("reflog", "show", "-1", "--format=%H", "main").strip() == new
+    assert land(scratch, old, new).state == "merged"
+    assert scratch.is_sound()
+
+
+def test_a_branch_that_is_checked_out_nowhere_moves_alone(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    scratch.git("checkout", "-q", "-b", "feature")
+    scratch.write({"README": "the user's\n"})
+    before = everything(scratch.path)
+
+    assert land(scratch, old, new).state == "merged"
+
+    assert scratch.rev("main") == new
+    assert scratch.rev("feature") == old
+    assert everything(scratch.path) == before
+    assert scratch.status() == " M README\n"
+
+
+def test_a_linked_checkout_moves_and_the_main_one_does_not(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    scratch.git("checkout", "-q", "-b", "feature")
+    linked = scratch.home / "linked"
+    scratch.git("worktree", "add", "-q", str(linked), "main")
+    scratch.write({"README": "the user's\n"})
+
+    assert land(scratch, old, new).state == "merged"
+
+    assert scratch.status(linked) == ""
+    assert (linked / "new/deep/y").exists()
+    assert scratch.status() == " M README\n"
+
+
+def test_every_checkout_of_the_branch_moves_or_none(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    linked = scratch.home / "linked"
+    scratch.git("worktree", "add", "-q", "--force", str(linked), "main")
+    scratch.write({"README": "the user's\n"}, linked)
+
+    assert land(scratch, old, new).reason == "repository_dirty"
+    assert (scratch.status(), scratch.rev("main")) == ("", old)
+    scratch.write({"README": "one\n"}, linked)
+    assert land(scratch, old, new).state == "merged"
+    assert (scratch.status(), scratch.status(linked)) == ("", "")
+
+
+def stage(scratch: Scratch) -> None:
+    scratch.write({"README": "staged\n"})
+    scratch.git("add", "README")
+    scratch.write({"README": "one\n"})
+
+
+def conflicted_stash(scratch: Scratch) -> None:
+    scratch.write({"still": "stashed\n"})
+    scratch.git("stash", "-q")
+    scratch.write({"still": "other\n"})
+    scratch.git("commit", "-q", "-a", "-m", "x")
+    scratch.git("stash", "pop", "-q", ok=(1,))
+    scratch.git("update-ref", "refs/heads/main", "HEAD~1")
+
+
+DIRT: dict[str, Callable[[Scratch], object]] = {
+    "edited": lambda scratch: scratch.write({"README": "edited\n"}),
+    "edited elsewhere": lambda scratch: scratch.write({"still": "edited\n"}),
+    "edited within the size": lambda scratch: scratch.write({"still": "STILL\n"}),
+    "deleted": lambda scratch: scratch.write({"still": None}),
+    "made executable": lambda scratch: (scratch.path / "still").chmod(0o755),
+    "staged and put back": stage,
+    "added": lambda scratch: scratch.write({"mine": "1\n"}) or scratch.git("add", "mine"),
+    "intended": lambda scratch: scratch.write({"mine": "1\n"}) or scratch.git("add", "-N", "mine"),
+    "untracked again": lambda scratch: scratch.git("rm", "-q", "--cached", "still"),
+    "conflicted": conflicted_stash,
+}
+
+
+@pytest.mark.parametrize("dirt", DIRT)
+def test_a_dirty_checkout_blocks_and_nothing_moves(scratch: Scratch, dirt: str) -> None:
+    old, new = moved(scratch)
+    DIRT[dirt](scratch)
+    before, status = everything(scratch.path), scratch.status()
+    index = (scratch.path / ".git/index").read_bytes()
+
+    assert scratch.repositories.obstacle(scratch.path, "main") == "repository_dirty"
+    assert land(scratch, old, new) == MergeOutcome(state="blocked", old=old, reason="repository_dirty")
+
+    assert scratch.rev("main") == old
+    assert everything(scratch.path) == before
+    assert (scratch.path / ".git/index").read_bytes() == index
+    assert scratch.status() == status
+    assert scratch.is_sound()
+    assert not list((scratch.path / ".git").glob("steersman-*"))
+
+
+def start(operation: str, scratch: Scratch) -> None:
+    theirs = scratch.branch_off("theirs", {"still": "theirs\n"}, scratch.rev("main"))
+    ours = scratch.branch_off("ours", {"still": "ours\n"}, scratch.rev("main"))
+    match operation:
+        case "merge":
+            scratch.git("merge", "--no-commit", "--no-ff", theirs)
+        case "cherry-pick":
+            scratch.git("cherry-pick", "--no-commit", theirs)
+            scratch.git("reset", "-q", "--hard")
+            scratch.git("update-ref", "--no-deref", "CHERRY_PICK_HEAD", theirs)
+        case "revert":
+            scratch.git("update-ref", "--no-deref", "REVERT_HEAD", theirs)
+        case "rebase":
+            scratch.git("checkout", "-q", "main")
+            scratch.git("update-ref", "refs/heads/main", ours)
+            scratch.git("reset", "-q", "--hard")
+            scratch.git("rebase", "-q", theirs, ok=(1,))
+            scratch.git("update-ref", "refs/heads/main", f"{ours}~1")
+        case _:
+            scratch.git("bisect", "start")
+
+
+@pytest.mark.parametrize("operation", ["merge", "cherry-pick", "revert", "rebase", "bisect"])
+def test_an_operation_in_progress_blocks_and_nothing_moves(scratch: Scratch, operation: str) -> None:
+    old, new = moved(scratch)
+    start(operation, scratch)
+    before, status = everything(scratch.path), scratch.git("status")
+
+    assert scratch.repositories.obstacle(scratch.path, "main") == "operation_in_progress"
+    assert land(scratch, old, new).reason == "operation_in_progress"
+
+    assert (scratch.rev("main"), everything(scratch.path)) == (old, before)
+    assert scratch.git("status") == status
+
+
+def test_git_at_work_in_the_checkout_blocks_and_its_lock_is_respected(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    lock = scratch.path / ".git/index.lock"
+    lock.write_bytes(b"somebody's")
+    os.utime(lock, (0, 0))
+
+    assert land(scratch, old, new).reason == "operation_in_progress"
+
+    assert lock.read_bytes() == b"somebody's"
+    assert scratch.rev("main") == old
+    lock.unlink()
+    assert land(scratch, old, new).state == "merged"
+
+
+def test_another_landing_at_work_in_the_checkout_blocks(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    marker = scratch.path / ".git/steersman-index"
+    with marker.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        os.link(marker, scratch.path / ".git/index.lock")
+        assert land(scratch, old, new).reason == "operation_in_progress"
+        assert scratch.rev("main") == old
+    # Its holder is dead now: the lock is taken over at once.
+    assert land(scratch, old, new).state == "merged"
+    assert scratch.is_sound()
+
+
+@pytest.mark.parametrize(
+    ("path", "taken"),
+    [
+        ("new/deep/y", "mine\n"),
+        ("new", "a file where a directory must be\n"),
+        ("new/deep/y/inside", "a directory where a file must be\n"),
+        ("dir/mine", "kept from a directory that becomes a file\n"),
+    ],
+)
+def test_what_is_untracked_is_not_overwritten(scratch: Scratch, path: str, taken: str) -> None:
+    old, new = moved(scratch)
+    scratch.write({path: taken})
+    before = everything(scratch.path)
+
+    assert land(scratch, old, new).reason == "untracked_would_be_overwritten"
+
+    assert (scratch.rev("main"), everything(scratch.path)) == (old, before)
+
+
+def test_what_is_ignored_is_not_overwritten_either(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    scratch.write({".git/info/exclude": "new\n", "new/deep/y": "mine\n"})
+    assert land(scratch, old, new).reason == "untracked_would_be_overwritten"
+    assert (scratch.path / "new/deep/y").read_text() == "mine\n"
+
+
+def test_nothing_is_written_through_an_untracked_link(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    (scratch.home / "outside").mkdir()
+    (scratch.path / "new").symlink_to(scratch.home / "outside")
+    assert land(scratch, old, new).reason == "untracked_would_be_overwritten"
+    assert list((scratch.home / "outside").iterdir()) == []
+
+
+def test_an_untracked_file_that_is_what_comes_anyway_does_not_block(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    scratch.write({"new/deep/y": "y\n"})
+    assert land(scratch, old, new).state == "merged"
+    assert scratch.status() == ""
+
+
+def test_a_branch_that_moved_elsewhere_blocks(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    tip = scratch.commit({"user": "1\n"})
+    assert land(scratch, old, new).reason == "head_moved"
+    assert (scratch.rev("main"), scratch.status()) == (tip, "")
+    assert land(scratch, old, new, "gone").reason == "head_moved"
+
+
+def test_a_half_moved_checkout_is_completed_and_edits_made_meanwhile_stay(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    # What a crash right after the swap leaves: journal, lock, the new branch, old files.
+    marker = scratch.path / ".git/steersman-index"
+    marker.touch()
+    os.link(marker, scratch.path / ".git/index.lock")
+    (scratch.path / ".git/steersman-landing").write_text(f'["refs/heads/main", "{old}", "{new}"]')
+    scratch.git("update-ref", "refs/heads/main", new)
+    scratch.git("commit", "-q", "-a", "-m", "would undo the merge", ok=(128,))
+    scratch.write({"README": "edited since\n", "new/deep/y": "made since\n"})
+
+    assert scratch.repositories.obstacle(scratch.path, "main") is None
+    assert land(scratch, old, new).state == "merged"
+
+    assert scratch.status() == " M README\n M new/deep/y\n"
+    assert (scratch.path / "README").read_text() == "edited since\n"
+    assert (scratch.path / "dir").read_text() == "file\n"
+    assert scratch.is_sound()
+
+
+def test_an_earlier_move_is_completed_before_the_next_one(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    newer = scratch.branch_off("newer", {"README": "three\n"}, new)
+    (scratch.path / ".git/steersman-landing").write_text(f'["refs/heads/main", "{old}", "{new}"]')
+    scratch.git("update-ref", "refs/heads/main", new)
+
+    assert land(scratch, new, newer).state == "merged"
+
+    assert (scratch.status(), scratch.rev("main")) == ("", newer)
+
+
+def test_a_journal_of_a_move_that_never_was_is_thrown_away(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    (scratch.path / ".git/steersman-landing").write_text(f'["refs/heads/main", "{old}", "{new}"]')
+    tip = scratch.commit({"user": "1\n"})
+
+    assert land(scratch, old, new).reason == "head_moved"
+
+    assert (scratch.status(), scratch.rev("main")) == ("", tip)
+    assert not (scratch.path / ".git/steersman-landing").exists()
+
+
+def test_a_sparse_checkout_stays_sparse(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    scratch.git("sparse-checkout", "set", "--no-cone", "/*", "!/README")
+    assert not (scratch.path / "README").exists()
+
+    assert land(scratch, old, new).state == "merged"
+
+    assert not (scratch.path / "README").exists()
+    assert scratch.status() == ""
+
+
+def test_an_index_with_a_tree_cache_is_not_left_with_a_stale_one(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    scratch.git("read-tree", "HEAD")  # writes the cache of trees into the index
+    scratch.git("update-index", "--refresh")
+
+    assert land(scratch, old, new).state == "merged"
+
+    assert scratch.git("write-tree").strip() == scratch.rev(f"{new}^{{tree}}")
+
+
+def test_line_endings_of_a_checkout_are_kept(scratch: Scratch) -> None:
+    old = scratch.commit({".gitattributes": "*.txt eol=crlf\n", "a.txt": "1\r\n"})
+    new = scratch.branch_off("made", {"a.txt": "1\r\n2\r\n", "b.txt": "b\r\n"}, old)
+
+    assert land(scratch, old, new).state == "merged"
+
+    assert (scratch.path / "a.txt").read_bytes() == b"1\r\n2\r\n"
+    assert (scratch.path / "b.txt").read_bytes() == b"b\r\n"
+    assert scratch.status() == ""
