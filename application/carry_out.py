@@ -1,10 +1,23 @@
 """Which effect is carried out where."""
 
-from ..domain.effects import AssembleChildren, ClearAway, Effect, MakePlan, MergeAssembly, WorkOnSubtask
+from ..domain.effects import (
+    AssembleChildren,
+    ClearAway,
+    Effect,
+    EndTurn,
+    EndWorkers,
+    MakePlan,
+    MergeAssembly,
+    PauseWorker,
+    ResumeWorker,
+    WorkOnSubtask,
+)
 from .assemble_children import assemble_children
 from .clear_away import clear_away
+from .end_turn import end_turn
 from .make_plan import make_plan
 from .merge_assembly import merge_assembly
+from .pause_worker import end_workers, pause_worker, resume_worker
 from .work_on_subtask import work_on_subtask
 from .workshop import Workshop
 
@@ -20,6 +33,14 @@ def carry_out(effect: Effect, shop: Workshop) -> None:
             assemble_children(effect, shop)
         case MergeAssembly():
             merge_assembly(effect, shop)
+        case EndTurn():
+            end_turn(effect, shop)
+        case PauseWorker():
+            pause_worker(effect, shop)
+        case ResumeWorker():
+            resume_worker(effect, shop)
+        case EndWorkers():
+            end_workers(effect, shop)
         case ClearAway():
             clear_away(effect, shop)
         case _:

@@ -10,18 +10,17 @@ from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 from threading import Event as Flag
 from threading import Lock, Thread
-from uuid import uuid4
 
 import msgspec
 import structlog
 
 from ..domain.dispatch import advance
-from ..domain.effects import Effect, next_effects
+from ..domain.effects import Effect, WorkOnSubtask, next_effects
 from ..domain.rejected import Rejected
 from ..domain.run import Run
-from .caller import Caller
 from .carry_out import abandon, carry_out, needs_agent
 from .ports import Wakeups
+from .register_project import load_project
 from .workshop import Closing, Workshop
 
 SWEEP_SECONDS = 30.0
@@ -56,7 +55,9 @@ class Driver:
         self._shop = shop
         self._wakeups = wakeups
         self._open_runs = open_runs
-        self._free_places = max_agents
+        self._places = max_agents
+        #: Effects under way whose agents are paused: they keep their processes and give up their places.
+        self._parked: set[str] = set()
         self._running: dict[str, Effect] = {}
         #: Effects that wait for a place, in the order in which they asked.
         self._waiting: dict[str, str] = {}
@@ -151,9 +152,14 @@ class Driver:
         outstanding = {effect.id: effect for effect in next_effects(run)}
         with self._lock:
             self._held.pop(f"{root}/drive", None)
+            for effect_id in [i for i, held in self._held.items() if held.run_id == root and i not in outstanding]:
+                del self._held[effect_id]
             stale = [e for e in self._running.values() if e.run_id == root and e.id not in outstanding]
             for effect_id in [i for i, r in self._waiting.items() if r == root and i not in outstanding]:
                 del self._waiting[effect_id]
+            next_in_line = self._park(run)
+        for waiting in next_in_line:
+            self._news.put(waiting)
         for effect in stale:
             abandon(effect, self._shop)
         for effect in outstanding.values():
@@ -161,8 +167,10 @@ class Driver:
 
     def _advance(self, root: str) -> Run:
         for _ in range(MAX_STEPS):
-            by = Caller(principal="coordinator", command_id=str(uuid4()))
-            if not self._shop.runs.decide(root, lambda run: advance(run, self._shop.now()), by):
+            run = self._shop.runs.run(root)
+            # Only a correction can need to know who else is on the team.
+            team = load_project(run.project_id, self._shop.runs.log).team if run.open_directives() else ()
+            if not self._shop.decide(root, lambda found, team=team: advance(found, self._shop.now(), team)):
                 return self._shop.runs.run(root)
         raise RuntimeError(f"run {root} does not come to rest")
 
@@ -178,13 +186,25 @@ class Driver:
             self._threads = [t for t in self._threads if t.is_alive()] + [thread]
         thread.start()
 
+    def _park(self, run: Run) -> list[str]:
+        """Take note of who is paused in this run; return the run that can use a place that has become free."""
+        paused = {child.run_id for child in run.children.values() if child.status == "paused"}
+        of_run = {e.id: e for e in self._running.values() if isinstance(e, WorkOnSubtask) and e.run_id == run.run_id}
+        parked = {effect_id for effect_id, effect in of_run.items() if effect.child_run_id in paused}
+        freed = parked - self._parked
+        self._parked = (self._parked - of_run.keys()) | parked
+        return list(self._waiting.values())[: len(freed)]
+
+    def _free(self) -> int:
+        busy = sum(needs_agent(effect) and effect.id not in self._parked for effect in self._running.values())
+        return max(0, self._places - busy)
+
     def _take_place(self, effect: Effect) -> bool:
         """Take a place for an agent, first come first served."""
         self._waiting.setdefault(effect.id, effect.run_id)
-        if effect.id not in list(self._waiting)[: self._free_places]:
+        if effect.id not in list(self._waiting)[: self._free()]:
             return False
         del self._waiting[effect.id]
-        self._free_places -= 1
         return True
 
     def _carry_out(self, effect: Effect) -> None:
@@ -202,9 +222,8 @@ class Driver:
     def _finish(self, effect: Effect, error: Exception | None) -> None:
         with self._lock:
             del self._running[effect.id]
+            self._parked.discard(effect.id)
             next_in_line = list(self._waiting.values())[:1]
-            if needs_agent(effect):
-                self._free_places += 1
             if error is None:
                 self._held.pop(effect.id, None)
         if error is not None:

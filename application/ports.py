@@ -9,6 +9,7 @@ import msgspec
 
 from ..domain.event import Draft, Fact
 from ..domain.git import Commit
+from ..domain.workers import Fingerprint
 
 # The event log
 
@@ -290,6 +291,14 @@ class Repositories(Protocol):
         """Put branch and files back to *commit*; what was not committed is gone."""
         ...
 
+    def fingerprint(self, repository: Path, worktree: Path) -> Fingerprint:
+        """
+        Return what the worktree holds now, changing nothing: the tree that `commit_worktree` would commit, and a digest
+        over every file in it, ignored ones too: SHA-256 over sorted lines of relative path, NUL, SHA-256 of the
+        content in hex, LF; without `.git`, links and what cannot be read. Both are empty if there is no worktree.
+        """
+        ...
+
     def remove_worktree(self, repository: Path, worktree: Path, branch: str | None) -> None:
         """Remove the worktree, its admin entry and, if named, its branch. Absent ones are no fault."""
         ...
@@ -488,6 +497,18 @@ class Agents(Protocol):
 
         Raises AgentFailed. `session_not_found` as its code means that the agent no longer has the session to load.
         """
+        ...
+
+
+class SignalFiles(Protocol):
+    """Files that an agent's own tools may look for: `<data>/signals/<session>/PAUSE` and `SHUTDOWN`."""
+
+    def write(self, session_id: str, name: str, text: str) -> None:
+        """Write the file. A session id that is no plain file name stands under its digest."""
+        ...
+
+    def clear(self, session_id: str, name: str) -> None:
+        """Remove the file, if it is there."""
         ...
 
 

@@ -13,17 +13,19 @@ from pathlib import Path
 from ..domain import turns
 from ..domain.child_run import ChildRun, Turn
 from ..domain.effects import WorkOnSubtask
-from ..domain.git import Commit
+from ..domain.git import Commit, child_branch
 from ..domain.prompts import continue_prompt
 from ..domain.run import Run
 from ..domain.turns import InterruptedTooOften, Overtaken
 from ..domain.work_plan import Subtask
-from .ports import AgentFailed, AgentSession, AgentUpdate, CommitFailed, Contribution, SessionRequest
+from .ports import AgentFailed, AgentSession, AgentUpdate, CommitFailed, Contribution, GitConflict, SessionRequest
 from .record_turn import TurnRecorder, output_bytes
 from .workshop import Closing, Workshop
 
 COMMIT_ATTEMPTS = 3
 COMMIT_BACK_OFF_SECONDS = 0.5
+#: How long a paused child's thread waits before it looks again; the log wakes it earlier.
+PAUSE_SECONDS = 3_600.0
 #: More passes than any child run needs; a loop that does not get on is a fault, not work.
 MAX_PASSES = 10_000
 
@@ -40,6 +42,9 @@ def work_on_subtask(effect: WorkOnSubtask, shop: Workshop) -> None:
         _fail(effect, shop, given_up.code, str(given_up), retryable=True)
     except CommitFailed as failed:
         _fail(effect, shop, "commit_failed_persistent", str(failed), retryable=True)
+    except GitConflict as moved:
+        # Somebody else moved the child's branch: nothing of theirs or of the agent's is overwritten.
+        _fail(effect, shop, "branch_moved", str(moved), retryable=False)
     except AgentFailed as failed:
         if shop.closing:
             raise Closing from failed
@@ -74,19 +79,36 @@ class _Work:
         for _ in range(MAX_PASSES):
             run = self._shop.runs.run(self._root)
             child, subtask = turns.child_at_work(run, self._id)
-            if child.head is None:
+            if child.status in ("pausing", "paused") and not _in_turn(child):
+                self._shop.wait_until(self._root, self._may_go_on, PAUSE_SECONDS)
+            elif child.head is None:
                 self._prepare(run, child, subtask)
-            elif child.turn is None or child.turn.committed:
-                if not self._open_turn():
-                    self._shop.decide(self._root, lambda run: turns.settle_child(run, self._id, self._shop.now()))
-                    return
-            elif child.turn.stop_reason is None:
-                self._take_turn(run, child, child.turn)
-            elif refused := turns.refusal_of(child.turn.stop_reason):
-                raise AgentFailed(refused, f"The agent ended its turn with {child.turn.stop_reason}.", retryable=True)
-            else:
-                self._commit(run, child, child.turn)
+            elif child.turn is not None and not child.turn.committed:
+                self._go_on(run, child, child.turn)
+            elif subtask.outdated:
+                self._rebuild(run, child, subtask)
+            elif not self._open_turn() and self._settled():
+                return
         raise RuntimeError(f"child run {self._id} does not get on")
+
+    def _go_on(self, run: Run, child: ChildRun, turn: Turn) -> None:
+        """Take the newest turn one step further: to its end, or into a commit."""
+        if turn.stop_reason is not None:
+            if refused := turns.refusal_of(turn.stop_reason):
+                raise AgentFailed(refused, f"The agent ended its turn with {turn.stop_reason}.", retryable=True)
+            self._commit(run, child, turn)
+        elif turn.turn_id not in self._opened_here and turns.is_cut_short(run, self._id):
+            # The process that had asked is gone, and something else is wanted by now.
+            self._shop.decide(self._root, lambda run: turns.end_turn(run, self._id, "cancelled"))
+        else:
+            self._take_turn(run, child, turn)
+
+    def _may_go_on(self, run: Run) -> bool:
+        child = run.children[self._id]
+        return run.ended or child.status not in ("pausing", "paused")
+
+    def _settled(self) -> bool:
+        return self._shop.decide(self._root, lambda run: turns.settle_child(run, self._id, self._shop.now()))
 
     def _prepare(self, run: Run, child: ChildRun, subtask: Subtask) -> None:
         base = self._base(run, child, subtask)
@@ -98,17 +120,45 @@ class _Work:
         )
 
     def _base(self, run: Run, child: ChildRun, subtask: Subtask) -> Commit:
+        """Return what the child starts from: what its producers made, and what an earlier child left on its branch."""
         made = contributions(run, run.plan.producers(subtask.subtask_id) if run.plan else ())
+        if child.prior_commit is not None:
+            prior = Contribution(
+                subtask_id=subtask.subtask_id, branch=child_branch(child.prior_run_id or ""), commit=child.prior_commit
+            )
+            made = (*made, prior)
+        return self._integrated(run, child, subtask, run.base, made)[0]
+
+    def _integrated(
+        self, run: Run, child: ChildRun, subtask: Subtask, onto: Commit, made: tuple[Contribution, ...]
+    ) -> tuple[Commit, bool]:
         if not made:
-            return run.base
+            return onto, True
         integrated = self._shop.repositories.integrate(
             self._shop.repository(run),
-            run.base.commit,
+            onto.commit,
             made,
             datetime.fromisoformat(child.created_at),
             f"Bring together what subtask {subtask.subtask_id} builds on\n\nSteersman-Run: {run.run_id}\n",
         )
-        return Commit(commit=integrated.commit, tree=integrated.tree)
+        return Commit(commit=integrated.commit, tree=integrated.tree), not integrated.conflicts
+
+    def _rebuild(self, run: Run, child: ChildRun, subtask: Subtask) -> None:
+        """Take what the producers made anew into the child's branch, under its own work."""
+        assert child.head is not None, "only what was committed can be outdated"
+        made = contributions(run, run.plan.producers(subtask.subtask_id) if run.plan else ())
+        base, _ = self._integrated(run, child, subtask, run.base, made)
+        own = Contribution(subtask_id=subtask.subtask_id, branch=child.branch, commit=child.head.commit)
+        commit, clean = self._integrated(run, child, subtask, base, (own,))
+        now = self._shop.now()
+        if not clean:
+            self._shop.decide(self._root, lambda run: turns.dispatch_outdated_afresh(run, self._id, now))
+            return
+        path = self._shop.worktree(self._id)
+        self._shop.repositories.ensure_worktree(self._shop.repository(run), path, child.branch, child.head.commit)
+        # If we crash between the two, the same commit is made again and the branch is there already.
+        self._shop.repositories.reset_worktree(self._shop.repository(run), path, child.branch, commit.commit)
+        self._shop.decide(self._root, lambda run: turns.rebuild_base(run, self._id, base, commit, now))
 
     def _open_turn(self) -> bool:
         opened = self._shop.decide(self._root, lambda run: turns.open_turn(run, self._id))
@@ -129,9 +179,28 @@ class _Work:
             self._opened_here.add(turn.turn_id)
             prompt = continue_prompt(turn.turn_id) if asked else prompt
         observer = _FirstSign(self._shop, self._root, child, turn)
-        ended = session.prompt(prompt, observer)
-        observer.close()
+        try:
+            ended = session.prompt(prompt, observer)
+            observer.close()
+        except AgentFailed as failed:
+            self._after_failure(failed)
+            return
         self._shop.decide(self._root, lambda run: turns.end_turn(run, self._id, ended.stop_reason))
+
+    def _after_failure(self, failed: AgentFailed) -> None:
+        """The agent is gone. A cut-short turn is over with it; a correction that never began is tried again."""
+        if self._shop.closing:
+            raise Closing from failed
+        self._processes.close()
+        self._session = None
+        run = self._shop.runs.run(self._root)
+        turns.child_at_work(run, self._id)
+        if turns.is_cut_short(run, self._id):
+            self._shop.decide(self._root, lambda run: turns.end_turn(run, self._id, "cancelled"))
+            return
+        self._opened_here.clear()
+        if not self._shop.decide(self._root, lambda run: turns.fail_execution(run, self._id, str(failed))):
+            raise failed
 
     def _ready(self, run: Run, child: ChildRun, turn: Turn) -> tuple[AgentSession, bool]:
         """Return the open session, and whether it is the one that the child has had so far."""
@@ -193,6 +262,11 @@ class _Work:
                     raise
                 time.sleep(COMMIT_BACK_OFF_SECONDS * 2**attempt)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _in_turn(child: ChildRun) -> bool:
+    """Whether the child's agent has not yet ended its turn."""
+    return child.turn is not None and child.turn.stop_reason is None
 
 
 class _FirstSign(TurnRecorder):

@@ -1,38 +1,62 @@
 """What the effects work with: the log, git, the agents that are at work now, and a place for worktrees."""
 
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from threading import Event as Flag
 from threading import Lock
 from uuid import uuid4
 
 from ..domain.run import Run
 from .caller import Caller
-from .ports import Agents, AgentSession, Repositories, SessionRequest
+from .ports import Agents, AgentSession, Repositories, SessionRequest, SignalFiles, Wakeups
 from .run_log import Decision, RunLog
+
+POLL_SECONDS = 1.0
+#: Longer than an agent may take to start.
+OPEN_SECONDS = 60.0
 
 
 class Closing(Exception):
     """The service is going down: what was being done is left as it stands, and the next start goes on from there."""
 
 
+class _Place:
+    """What one run has at work: nothing yet, a session, or the order to leave."""
+
+    def __init__(self) -> None:
+        self.session: AgentSession | None = None
+        self.opened = Flag()
+
+
 class Workshop:
     """The outside of one process. Sessions are known by the run they work for, so that they can be ended from elsewhere."""
 
-    def __init__(self, runs: RunLog, repositories: Repositories, agents: Agents, worktrees: Path) -> None:
+    def __init__(
+        self,
+        runs: RunLog,
+        repositories: Repositories,
+        agents: Agents,
+        signals: SignalFiles,
+        wakeups: Wakeups,
+        worktrees: Path,
+    ) -> None:
         self.runs = runs
         self.repositories = repositories
         self.agents = agents
+        self.signals = signals
+        self._wakeups = wakeups
         self._worktrees = worktrees
-        self._sessions: dict[str, AgentSession] = {}
-        self._closing = False
+        self._places: dict[str, _Place] = {}
+        self._closing = Flag()
         self._lock = Lock()
 
     @property
     def closing(self) -> bool:
         """Whether the service is going down, so that a dying agent says nothing about its run."""
-        return self._closing
+        return self._closing.is_set()
 
     def decide(self, root: str, decision: Decision) -> bool:
         """Decide in the name of the service; return whether there was anything to store."""
@@ -51,39 +75,68 @@ class Workshop:
         """Return the run's repository."""
         return Path(str(run.repository))
 
+    def wait_until(self, root: str, holds: Callable[[Run], bool], timeout_seconds: float) -> bool:
+        """
+        Return True as soon as the log makes *holds* true of the run, False when the time is over before.
+
+        Raises Closing when the service goes down while it waits.
+        """
+        until = time.monotonic() + timeout_seconds
+        while True:
+            head = self.runs.log.head()
+            if holds(self.runs.run(root)):
+                return True
+            if self.closing:
+                raise Closing
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            self._wakeups.wait(head, min(left, POLL_SECONDS))
+
     @contextmanager
     def session(self, request: SessionRequest) -> Generator[AgentSession]:
         """Give an agent process with an open session; afterwards nothing of it is alive. Raises AgentFailed, Closing."""
-        if self._closing:
+        if self.closing:
             raise Closing
-        session = self.agents.open(request)
+        place = _Place()
+        with self._lock:
+            self._places[request.run_id] = place
+        session: AgentSession | None = None
         try:
-            with self._lock:
-                self._sessions[request.run_id] = session
-            # close() may have looked before this session was registered; it must not outlive the service.
-            if self._closing:
+            session = place.session = self.agents.open(request)
+            place.opened.set()
+            # close() may have looked before the session was there; it must not outlive the service.
+            if self.closing:
                 raise Closing
             yield session
         finally:
+            place.opened.set()
             with self._lock:
-                self._sessions.pop(request.run_id, None)
-            session.close()
+                if self._places.get(request.run_id) is place:
+                    del self._places[request.run_id]
+            if session is not None:
+                session.close()
 
     def session_of(self, run_id: str) -> AgentSession | None:
         """Return the session that works for a run in this process, if there is one."""
         with self._lock:
-            return self._sessions.get(run_id)
+            place = self._places.get(run_id)
+        return place.session if place else None
 
-    def kill(self, run_id: str) -> None:
-        """Kill the agent that works for a run, with everything that it started."""
-        session = self.session_of(run_id)
-        if session is not None:
-            session.kill()
+    def kill(self, run_id: str) -> tuple[int, ...]:
+        """On return no agent that had begun to work for the run is alive. Returns the pids that were killed."""
+        with self._lock:
+            place = self._places.get(run_id)
+        if place is None:
+            return ()
+        # An agent that is just being started is waited for: a kill that came too early would miss it.
+        place.opened.wait(OPEN_SECONDS)
+        return tuple(place.session.kill()) if place.session else ()
 
     def close(self) -> None:
         """Kill every agent; from here on their ends say nothing about their runs."""
-        self._closing = True
+        self._closing.set()
         with self._lock:
-            sessions = list(self._sessions.values())
+            sessions = [place.session for place in self._places.values() if place.session]
         for session in sessions:
             session.kill()

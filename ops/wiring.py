@@ -17,6 +17,7 @@ from ..adapters.git_repositories import GitRepositories
 from ..adapters.memory import SYSTEM_CLOCK, MemoryWakeups
 from ..adapters.postgres_log import PostgresLog
 from ..adapters.postgres_views import PostgresViews
+from ..adapters.signal_files import SignalDirectory
 from ..adapters.sqlite_log import SqliteLog
 from ..adapters.sqlite_views import SqliteViews
 from ..adapters.stored_log import StoredLog
@@ -86,7 +87,8 @@ def open_service(settings: Settings, agents_file: Path | None) -> Generator[Serv
         stack.callback(keeper.stop)
         agents = stack.enter_context(_open_agents(settings, agents_file))
         services = _services(settings, stores, tokens, feed, agents)
-        shop = Workshop(services.runs, services.repositories, agents, settings.worktrees)
+        signals = SignalDirectory(settings.data / "signals")
+        shop = Workshop(services.runs, services.repositories, agents, signals, wakeups, settings.worktrees)
         driver = Driver(shop, wakeups, partial(open_run_ids, stores.views, stores.log), max_agents=settings.max_agents)
         driver.start()
         stack.callback(driver.stop)

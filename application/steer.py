@@ -1,0 +1,79 @@
+"""Steer: from every door to a receipt. What comes of it is decided, and done, by the driver."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from ..domain import steering
+from ..domain.event import Fact
+from ..domain.rejected import RunNotFound
+from ..domain.steering import RequestChanges, SteerRun, SteerWorker, Touched
+from .caller import Caller
+from .ports import Repositories
+from .run_log import Answering, RunLog
+from .touched_files import touched_files
+
+
+def steer_run(
+    root: str,
+    command: SteerRun,
+    by: Caller,
+    runs: RunLog,
+    repositories: Repositories,
+    answer: Answering | None = None,
+) -> Sequence[Fact]:
+    """Put a correction of a run on the log; on return its receipt is durable. Raises what `steering.steer_run` raises."""
+    run = runs.run(root)
+    at_gate = run.status == "awaiting_review" and command.kind in ("redirect", "amend")
+    touched: Touched = touched_files(run, repositories) if at_gate else {}
+    return runs.decide(root, lambda found: steering.steer_run(found, command, touched), by, answer)
+
+
+def steer_worker(
+    root: str, command: SteerWorker, by: Caller, runs: RunLog, answer: Answering | None = None
+) -> Sequence[Fact]:
+    """Put a correction of one child on the log. Raises what `steering.steer_worker` raises."""
+    return runs.decide(root, lambda found: steering.steer_worker(found, command), by, answer)
+
+
+def request_changes(
+    root: str,
+    command: RequestChanges,
+    by: Caller,
+    runs: RunLog,
+    repositories: Repositories,
+    answer: Answering | None = None,
+) -> Sequence[Fact]:
+    """Put a person's request at the gate on the log. Raises what `steering.request_changes` raises."""
+    touched = touched_files(runs.run(root), repositories)
+    return runs.decide(root, lambda found: steering.request_changes(found, command, touched), by, answer)
+
+
+def resolve_directive(
+    root: str,
+    directive_id: str,
+    action: Literal["retry", "abandon"],
+    by: Caller,
+    runs: RunLog,
+    answer: Answering | None = None,
+) -> Sequence[Fact]:
+    """Say what becomes of a directive that needs attention. Raises DirectiveNotFound, NotResolvable."""
+    return runs.decide(root, lambda found: steering.resolve(found, directive_id, action), by, answer)
+
+
+def child_of_task(task_id: str, runs: RunLog) -> tuple[str, str]:
+    """
+    Return the coordinator and child run of a task: a child run's id, or `{coordinatorRunId}:{subtaskId}`.
+
+    Raises RunNotFound: there is no such task, or no child run works on it yet.
+    """
+    root, colon, number = task_id.partition(":")
+    if not colon:
+        root = runs.root_of(task_id)
+        if root == task_id:
+            raise RunNotFound("That is a coordinator run. Steer it at /api/runs/{id}/steer, or name one of its tasks.")
+        return root, task_id
+    run = runs.run(root)
+    subtask = run.plan.subtasks.get(int(number)) if run.plan and number.isascii() and number.isdigit() else None
+    if subtask is None or subtask.child_run_id is None:
+        raise RunNotFound("There is no such task, or no child run works on it yet.")
+    return root, subtask.child_run_id
