@@ -1,5 +1,6 @@
 """A served API: a real uvicorn in a thread, over the in-memory twins, a real repository and the real agents file."""
 
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -46,17 +47,22 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets=sockets)
-        self.url = "http://127.0.0.1:%d" % self.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.servers[0].sockets[0].getsockname()[1]}"
         self.serving.set()
 
 
 class Api:
-    """One service: what it stands on, and clients of it."""
+    """One service as one test sees it: its people are nobody else's, so that tests can share a server."""
 
     def __init__(self, services: Services, url: str) -> None:
         self.services = services
         self.url = url
         self.stack = ExitStack()
+        self._suffix = uuid4().hex[:8]
+
+    def name(self, user: str) -> str:
+        """The name that one of this test's people has."""
+        return f"{user}-{self._suffix}"
 
     @property
     def tokens(self) -> Any:
@@ -65,12 +71,12 @@ class Api:
 
     def client(self, user: str = "alice", scope: str = "operator") -> httpx.Client:
         """A client with a token of its own."""
-        headers = {"Authorization": f"Bearer {self.tokens.issue(user, scope)}"}
-        return self.stack.enter_context(httpx.Client(base_url=self.url, headers=headers, timeout=20))
+        headers = {"Authorization": f"Bearer {self.tokens.issue(self.name(user), scope)}"}
+        return self.stack.enter_context(httpx.Client(base_url=self.url, headers=headers, timeout=20, verify=False))
 
     def anonymous(self) -> httpx.Client:
         """A client without a token."""
-        return self.stack.enter_context(httpx.Client(base_url=self.url, timeout=20))
+        return self.stack.enter_context(httpx.Client(base_url=self.url, timeout=20, verify=False))
 
     def settled(self) -> dict[str, str]:
         """Headers that make a read wait for everything that is stored now."""
@@ -128,7 +134,12 @@ class Story:
     def say(self, run_id: str, *words: str) -> None:
         """Let a run's agent say something."""
         drafts = tuple(
-            Draft(stream=output_stream(run_id), event=MessageDelta(delta=Text(w), message_id="m"), run=run_id, root=self.run_id)
+            Draft(
+                stream=output_stream(run_id),
+                event=MessageDelta(delta=Text(w), message_id="m"),
+                run=run_id,
+                root=self.run_id,
+            )
             for w in words
         )
         now = self.api.services.clock.now()
@@ -189,33 +200,29 @@ def git(where: Path, *arguments: str) -> str:
 
 
 @contextmanager
-def served(services: Services) -> Iterator[Api]:
-    """Serve the API until the block ends."""
+def served(services: Services) -> Iterator[str]:
+    """Serve the API, at the URL that is given, until the block ends."""
     config = uvicorn.Config(create_app(services), port=0, log_level="error", timeout_graceful_shutdown=2)
     server = Server(config)
     thread = Thread(target=server.run, daemon=True)
     thread.start()
     assert server.serving.wait(20)
-    api = Api(services, server.url)
     try:
-        with api.stack:
-            yield api
+        yield server.url
     finally:
         services.feed.close()  # type: ignore[attr-defined]
         server.should_exit = True
         thread.join(20)
 
 
-@pytest.fixture
-def services(tmp_path: Path) -> Iterator[Services]:
-    """Everything that an API stands on, in memory but for the repository, the agents file and the tokens."""
+@contextmanager
+def opened(data: Path) -> Iterator[Services]:
+    """Open what an API stands on, in memory but for the repositories, the agents file and the tokens."""
     wakeups, clock = MemoryWakeups(), SystemClock()
     log = MemoryLog(CATALOGUE, clock=clock, announce=wakeups.announce)
     views = MemoryViews()
     keeper = ViewKeeper(views, log, wakeups)
     keeper.start()
-    data = tmp_path / "data"
-    data.mkdir()
     tokens = open_tokens(data)
     yield Services(
         log=log,
@@ -233,17 +240,32 @@ def services(tmp_path: Path) -> Iterator[Services]:
     tokens.close()
 
 
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    """Everything that the module's server stands on."""
+    with opened(tmp_path_factory.mktemp("data")) as services:
+        yield services
+
+
+@pytest.fixture(scope="module")
+def url(services: Services) -> Iterator[str]:
+    """Where the module's server is."""
+    with served(services) as url:
+        yield url
+
+
 @pytest.fixture
-def api(services: Services) -> Iterator[Api]:
-    """A served API."""
-    with served(services) as api:
+def api(services: Services, url: str) -> Iterator[Api]:
+    """The module's server, with people of this test's own."""
+    api = Api(services, url)
+    with api.stack:
         yield api
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """A repository with one commit."""
-    path = tmp_path / "shop"
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with one commit, made once."""
+    path = tmp_path_factory.mktemp("template") / "shop"
     path.mkdir()
     git(path, "init", "-q", "-b", "main")
     (path / "README").write_text("shop\n")
@@ -253,8 +275,12 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def repository(template: Path, tmp_path: Path) -> Path:
+    """A repository with one commit, this test's own."""
+    return Path(shutil.copytree(template, tmp_path / "shop"))
+
+
+@pytest.fixture
 def story(api: Api, repository: Path) -> Story:
     """A story that has not begun."""
     return Story(api, repository)
-
-
