@@ -87,6 +87,8 @@ class _Work:
                 self._go_on(run, child, child.turn)
             elif subtask.outdated:
                 self._rebuild(run, child, subtask)
+            elif subtask.status == "dispatched":
+                self._shop.decide(self._root, lambda run: turns.take_up(run, self._id, self._shop.now()))
             elif not self._open_turn() and self._settled():
                 return
         raise RuntimeError(f"child run {self._id} does not get on")

@@ -74,6 +74,14 @@ def prepare_worktree(run: Run, child_run_id: str, base: Commit, path: str, at: d
     return (run.on_child(child_run_id, prepared), run.on_plan(running))
 
 
+def take_up(run: Run, child_run_id: str, at: datetime) -> Sequence[Draft]:
+    """A child that had finished has its place again, so its subtask runs."""
+    child, subtask = child_at_work(run, child_run_id)
+    if subtask.status != "dispatched" or child.head is None:
+        raise Overtaken
+    return (run.on_plan(step(SubtaskRunning, subtask, "running", at)),)
+
+
 def open_session(run: Run, child_run_id: str, session_id: str, capabilities: Sequence[str]) -> Sequence[Draft]:
     """An agent process stands ready with this session."""
     child, _ = child_at_work(run, child_run_id)
@@ -109,14 +117,13 @@ def open_turn(run: Run, child_run_id: str) -> Sequence[Draft]:
 
 
 def _prompt(run: Run, child: ChildRun, subtask: Subtask, turn_id: str, waiting: Sequence[Directive]) -> str:
+    told = {directive.directive_id for directive in waiting}
+    before = [d for d in feedback_rounds(run, subtask.subtask_id) if d.directive_id not in told]
     if child.turn is None:
-        rounds = [d for d in feedback_rounds(run, subtask.subtask_id) if d not in waiting and not d.direct]
-        return prompts.task_prompt(run, subtask, turn_id, rounds, waiting)
-    told = {d.directive_id for d in waiting}
-    before = [d for d in feedback_rounds(run, subtask.subtask_id) if d.directive_id not in told and not d.direct]
-    if not any(not d.direct for d in waiting):
-        before = []
-    return prompts.revision_prompt(turn_id, before, waiting, rebuilt=child.rebuilt)
+        # A new session knows nothing of what was said to the one before.
+        return prompts.task_prompt(run, subtask, turn_id, before, waiting)
+    earlier = [d for d in before if not d.direct] if any(not d.direct for d in waiting) else []
+    return prompts.revision_prompt(turn_id, earlier, waiting, rebuilt=child.rebuilt)
 
 
 def _mark(
