@@ -18,7 +18,7 @@ class Served(msgspec.Struct, frozen=True):
     """What the first line of `serve` says."""
 
     url: str
-    data: Path
+    data: str
 
 
 @contextmanager

@@ -19,7 +19,7 @@ COLOURS = {"running": "yellow", "assemble_ready": "green", "completed": "green",
 class Screen(Protocol):
     """Where the demo is shown."""
 
-    def show(self, topic: str, payload: Mapping[str, Any]) -> None:
+    def show(self, who: str, topic: str, payload: Mapping[str, Any]) -> None:
         """Show one event of the run or of one of its children."""
         ...
 
@@ -44,9 +44,9 @@ class PlainLines:
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def show(self, topic: str, payload: Mapping[str, Any]) -> None:
+    def show(self, who: str, topic: str, payload: Mapping[str, Any]) -> None:
         """Print the event."""
-        self.say(f"  {plain(in_words(topic, payload))}")
+        self.say(_line(who, topic, payload))
 
     def say(self, words: str) -> None:
         """Print the words."""
@@ -67,7 +67,7 @@ class LiveTable:
         self._events: deque[str] = deque(maxlen=SHOWN_EVENTS)
         self._live = Live(console=console, get_renderable=self._picture, refresh_per_second=8)
 
-    def show(self, topic: str, payload: Mapping[str, Any]) -> None:
+    def show(self, who: str, topic: str, payload: Mapping[str, Any]) -> None:
         """Take the event into the picture."""
         if topic == "coordinator.work_plan":
             self._subtasks = {part["subtaskId"]: dict(part) for part in payload["subtasks"]}
@@ -75,7 +75,7 @@ class LiveTable:
                 part["status"] = "pending"
         elif topic.startswith("subtask."):
             self._subtasks[payload["subtaskId"]] |= {"status": payload["status"]}
-        self._events.append(plain(in_words(topic, payload)))
+        self._events.append(_line(who, topic, payload))
 
     def say(self, words: str) -> None:
         """Print the words above the picture."""
@@ -96,3 +96,7 @@ class LiveTable:
             row = (str(number), Text(str(part["title"])), Text(part["assignedAgent"]))
             table.add_row(*row, Text(status, style=COLOURS.get(status, "dim")))
         return Group(table, *(Text(event, style="dim", overflow="ellipsis", no_wrap=True) for event in self._events))
+
+
+def _line(who: str, topic: str, payload: Mapping[str, Any]) -> str:
+    return plain(f"  {who:<20} {in_words(topic, payload)}")

@@ -1,6 +1,7 @@
 """`steersman demo`: a goal becomes a merged commit, over the API of a service that is started for it."""
 
 import tempfile
+import time
 from pathlib import Path
 from subprocess import Popen
 
@@ -18,6 +19,8 @@ from .settings import Connection
 
 GATE = "coordinator.assembly_review_requested"
 MERGED = "coordinator.assembly_completed"
+#: What clearing away the worktrees gets.
+TIDY_SECONDS = 30.0
 #: After one of these nothing is merged any more without a person.
 STUCK = frozenset({"coordinator.assembly_blocked", "coordinator.assembly_merge_failed", "coordinator.assembly_failed"})
 
@@ -44,11 +47,11 @@ def command(keeps_serving: bool) -> None:
     with serving(data, log) as (served, process):
         with Client(Connection(url=served.url, token=token)) as client:
             run_id = orchestrate(client, repository)
-        _conclude(repository, served.url, run_id, home)
+        _conclude(repository, home)
         if keeps_serving:
             _keep_serving(process, served.url, token, run_id)
-    if not keeps_serving:
-        click.echo(f"API         steersman serve --data {data}")
+        else:
+            click.echo(f"API         steersman serve --data {data}")
 
 
 def orchestrate(client: Client, repository: Path) -> str:
@@ -68,11 +71,14 @@ def orchestrate(client: Client, repository: Path) -> str:
 
 
 def _watch(client: Client, run_id: str, shown: Screen) -> None:
+    names: dict[str | None, str] = {run_id: "coordinator"}
     for event in client.follow("/api/events/stream"):
         entry = msgspec.json.decode(event.data, type=Entry)
         if entry.root != run_id:
             continue
-        shown.show(entry.type, entry.payload)
+        if entry.type == "run.started":
+            names[entry.run] = f"{entry.payload['subtaskId']} {entry.payload['agentName']}"
+        shown.show(names.get(entry.run, ""), entry.type, entry.payload)
         if entry.type == GATE:
             _approve(client, run_id, shown)
         elif entry.type in STUCK or (entry.type == "run.failed" and entry.run == run_id):
@@ -88,7 +94,8 @@ def _approve(client: Client, run_id: str, shown: Screen) -> None:
     client.post(f"/api/runs/{run_id}/assembly/review", {"approved": True, "feedback": "Looks good."})
 
 
-def _conclude(repository: Path, url: str, run_id: str, home: Path) -> None:
+def _conclude(repository: Path, home: Path) -> None:
+    _await_tidiness(repository)
     missing = set(FILES) - set(git(repository, "ls-files").splitlines())
     if missing:
         raise Refused(f"The merge lacks {', '.join(sorted(missing))}.")
@@ -96,7 +103,15 @@ def _conclude(repository: Path, url: str, run_id: str, home: Path) -> None:
     click.echo(git(repository, "log", "--graph", "--oneline"))
     click.echo(f"Repository  {repository}")
     click.echo(f"Log         {home / 'data' / 'log.db'}")
-    click.echo(f"Run         {url}/api/runs/{run_id}")
+
+
+def _await_tidiness(repository: Path) -> None:
+    """Wait for what follows the merge: the children's worktrees and branches are cleared away."""
+    deadline = time.monotonic() + TIDY_SECONDS
+    while git(repository, "branch", "--list", "steersman/*"):
+        if time.monotonic() > deadline:
+            raise Refused(f"The run's worktrees are still in {repository}.")
+        time.sleep(0.1)
 
 
 def _keep_serving(process: Popen[str], url: str, token: str, run_id: str) -> None:
