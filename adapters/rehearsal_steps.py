@@ -58,8 +58,9 @@ class Performer:
         """On return every step is done. Raises Cancelled or TurnFailed; then the rest is still to be done."""
         progress = self._session.progress
         while progress.is_open:
-            self._check()
             step: dict[str, Any] = progress.steps[progress.step]
+            if "hang" not in step:
+                self._check()  # a hang decides itself what a cancel means to it, also one that came before it
             name, value = next((key, value) for key, value in step.items() if hasattr(self, f"_do_{key}"))
             perform = getattr(self, f"_do_{name}")
             perform(step if name in ("verdict", "plan") else value)
