@@ -6,14 +6,15 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
-from ..domain import review, work_plan
+from ..domain import planning, review
 from ..domain.effects import MakePlan
 from ..domain.event import Text
+from ..domain.planning import ProposedSubtask
 from ..domain.project import Project
 from ..domain.prompts import plan_prompt
 from ..domain.run import Run
 from ..domain.turns import Overtaken
-from ..domain.work_plan import ProposedSubtask, WorkPlanMade
+from ..domain.work_plan import WorkPlanMade
 from .ports import AgentFailed, SessionRequest
 from .record_turn import TurnRecorder, output_bytes
 from .register_project import load_project
@@ -52,19 +53,19 @@ def plan_from(answer: str, run: Run, project: Project, models: Mapping[str, str]
         part if part.assigned_agent in names else msgspec.structs.replace(part, assigned_agent=None)
         for part in proposed
     ]
-    parts, warnings = work_plan.drop_cycles(proposed)
+    parts, warnings = planning.drop_cycles(proposed)
     if not parts:
         first_line = str(run.goal).strip().splitlines()[0]
         parts = [ProposedSubtask(title=first_line[:200], scope=str(run.goal))]
         warnings = ["The planner's answer held no usable plan; one subtask covers the whole goal."]
-    made = work_plan.make_plan(str(uuid5(NAMESPACE_OID, f"{run.run_id}/plan")), parts, project.team, models)
+    made = planning.make_plan(str(uuid5(NAMESPACE_OID, f"{run.run_id}/plan")), parts, project.team, models)
     return msgspec.structs.replace(made, warnings=tuple(Text(warning) for warning in warnings))
 
 
 def _proposed(answer: str) -> list[ProposedSubtask]:
     for block in reversed(_BLOCK.findall(answer)):
         try:
-            parts = work_plan.proposals(msgspec.json.decode(block.encode()))
+            parts = planning.proposals(msgspec.json.decode(block.encode()))
         except msgspec.DecodeError:
             continue
         if parts:

@@ -7,8 +7,9 @@ from threading import Lock, RLock
 import msgspec
 
 from ..domain.event import Draft, Fact
+from ..domain.fold import replay
 from ..domain.rejected import Busy, RunNotFound
-from ..domain.run import Run, plan_stream, replay
+from ..domain.run import Run, plan_stream
 from .caller import Answer, Caller
 from .ports import Clock, Conflict, EventLog
 

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from ..domain import steering
+from ..domain import gate_signals, steering
 from ..domain.event import Fact
+from ..domain.gate_signals import RequestChanges, Touched
 from ..domain.rejected import RunNotFound
-from ..domain.steering import RequestChanges, SteerRun, SteerWorker, Touched
+from ..domain.steering import SteerRun, SteerWorker
 from .caller import Caller
 from .ports import Repositories
 from .run_log import Answering, RunLog
@@ -45,7 +46,7 @@ def request_changes(
 ) -> Sequence[Fact]:
     """Put a person's request at the gate on the log. Raises what `steering.request_changes` raises."""
     touched = touched_files(runs.run(root), repositories)
-    return runs.decide(root, lambda found: steering.request_changes(found, command, touched), by, answer)
+    return runs.decide(root, lambda found: gate_signals.request_changes(found, command, touched), by, answer)
 
 
 def resolve_directive(

@@ -1,7 +1,7 @@
 """Which files each subtask's child has changed."""
 
+from ..domain.gate_signals import Touched
 from ..domain.run import Run
-from ..domain.steering import Touched
 from ..domain.work_plan import SATISFIED
 from .ports import Repositories
 from .workshop import Workshop

@@ -7,10 +7,10 @@ import msgspec
 
 from .event import Draft, Text
 from .git import Commit
+from .planning import ProposedSubtask, make_plan
 from .project import Project
 from .rejected import Invalid, Rejected
 from .run import CoordinatorStarted, Run
-from .work_plan import ProposedSubtask, make_plan
 
 MAX_GOAL_BYTES = 65_536
 

@@ -1,36 +1,29 @@
 """
-Receive corrections, from every door: refuse, or put a receipt on the log. Nothing acts on a correction before that.
+Receive corrections of what runs: refuse, or put a receipt on the log. Nothing acts on a correction before that.
 
-The coordinator's door steers a run (`SteerRun`), the worker's door one running child (`SteerWorker`), the gate asks
-for changes of the assembled work (`RequestChanges`); an automated gate sends a `Signal`. All make the same directive.
+The coordinator's door steers a run (`SteerRun`), the worker's door one running child (`SteerWorker`); what is said
+about assembled work comes through `gate_signals.py`. All make the same directive.
 """
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
 from . import parked
-from .assembly import ScopeFellBack
 from .child_run import ENDED, ChildRun
-from .directive import DirectiveMoved, Severity, Source, SteeringReceived, TargetScope, Verb
+from .directive import Severity, SteeringReceived, TargetScope, Verb
 from .event import Draft, Text
 from .follow import moved
+from .gate_signals import MAX_TARGET_FILES, RequestChanges, Touched, request_changes
+from .receipts import payload_hash, queued
 from .rejected import Invalid, NotFound, Rejected, RunNotActive
-from .review import MAX_FEEDBACK_BYTES, NoReviewPending
 from .run import Run
-from .scope import implicated
 from .work_plan import SATISFIED
 
 MAX_INSTRUCTION_BYTES = 16_384
-MAX_TARGET_FILES = 1_000
 #: How many corrections may wait for one child.
 MAX_QUEUED = 128
-
-#: What each subtask's child has changed, by path.
-Touched = Mapping[int, frozenset[str]]
 
 # Commands
 
@@ -57,28 +50,6 @@ class SteerWorker(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     session_id: str | None = None
     batch_id: str | None = None
-
-
-class RequestChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask for changes of the assembled work, at the human gate."""
-
-    directive_id: str
-    feedback: str
-    reviewer: str
-    target_files: tuple[str, ...] = ()
-    tree_hash: str | None = None
-
-
-class Signal(msgspec.Struct, frozen=True, kw_only=True):
-    """What an automated gate, or an agent, has to say about the assembled work."""
-
-    directive_id: str
-    source: Source
-    severity: Severity
-    feedback: str
-    created_by: str
-    target_files: tuple[str, ...] = ()
-    tree_hash: str | None = None
 
 
 class SteeringInvalid(Invalid):
@@ -133,16 +104,6 @@ class SessionMismatch(Rejected):
 
 
 # Decisions
-
-
-def payload_hash(payload: Mapping[str, str]) -> str:
-    """
-    Return the digest of what is asked: sorted keys, no white space, raw UTF-8.
-
-    Both ends of the worker's door compute it over kind, task_id, guidance, redirect_target and reason.
-    """
-    document = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return "sha256:" + hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def steer_run(run: Run, command: SteerRun, touched: Touched) -> Sequence[Draft]:
@@ -202,78 +163,7 @@ def steer_worker(run: Run, command: SteerWorker) -> Sequence[Draft]:
         session_id=child.session_id,
         batch_id=command.batch_id,
     )
-    return _queued(run, received)
-
-
-def request_changes(run: Run, command: RequestChanges, touched: Touched) -> Sequence[Draft]:
-    """
-    Receive a person's request at the gate; the gate closes, and the plan's budgets start anew.
-
-    Raises:
-        NoReviewPending: no gate is open.
-        Invalid: the feedback is too long, or too many files are named.
-    """
-    assembly = run.assembly
-    if assembly is None or not assembly.gate_open or assembly.head is None or run.plan is None:
-        raise NoReviewPending
-    if len(command.feedback.encode(errors="replace")) > MAX_FEEDBACK_BYTES:
-        raise Invalid(f"`feedback` has more than {MAX_FEEDBACK_BYTES} bytes.")
-    if len(command.target_files) > MAX_TARGET_FILES:
-        raise Invalid(f"`target_files` names more than {MAX_TARGET_FILES} files.")
-    signal = Signal(
-        directive_id=command.directive_id,
-        source="human-review",
-        severity="request-changes",
-        feedback=command.feedback,
-        created_by=command.reviewer,
-        target_files=command.target_files,
-        tree_hash=command.tree_hash or assembly.head.tree,
-    )
-    drafts = receive_signal(run, signal, touched)
-    found = implicated(run.plan, command.target_files, touched)
-    fresh = DirectiveMoved(
-        directive_id=command.directive_id,
-        kind="redirect",
-        status="queued",
-        work_plan_id=run.plan.work_plan_id,
-        source="human-review",
-        human_review_round_trip=run.plan.human_review_round_trips + 1,
-        reset_subtask_ids=tuple(sorted({*found.subtask_ids, *run.plan.dependants(found.subtask_ids)})),
-        note="A person asked for changes, so the coordinator's budgets start anew.",
-    )
-    return (*drafts, run.coordinator(fresh))
-
-
-def receive_signal(run: Run, signal: Signal, touched: Touched) -> Sequence[Draft]:
-    """Receive a signal about the assembled work. Raises NoReviewPending when there is none."""
-    if run.plan is None or run.assembly is None:
-        raise NoReviewPending
-    found = implicated(run.plan, signal.target_files, touched)
-    received = SteeringReceived(
-        directive_id=signal.directive_id,
-        source=signal.source,
-        severity=signal.severity,
-        verb="send" if signal.severity == "advisory" else "redirect",
-        target_scope=TargetScope(kind="subtask", subtask_ids=found.subtask_ids),
-        feedback=Text(signal.feedback),
-        tree_hash=signal.tree_hash,
-        target_files=tuple(Text(path) for path in signal.target_files),
-        created_by=signal.created_by,
-        payload_hash=payload_hash({"source": signal.source, "severity": signal.severity, "feedback": signal.feedback}),
-        direct=False,
-    )
-    drafts = list(_queued(run, received))
-    if found.fallback is not None and signal.severity != "advisory":
-        fell_back = ScopeFellBack(
-            work_plan_id=run.plan.work_plan_id,
-            source=signal.source,
-            reviewer=signal.created_by,
-            reason=found.fallback,
-            named_files=tuple(Text(path) for path in signal.target_files),
-            contributor_ids=found.contributor_ids,
-        )
-        drafts.append(run.coordinator(fell_back))
-    return drafts
+    return queued(run, received)
 
 
 def resolve(run: Run, directive_id: str, action: Literal["retry", "abandon"]) -> Sequence[Draft]:
@@ -390,16 +280,4 @@ def _receipt(
         direct=True,
         targets=targets,
     )
-    return _queued(run, received)
-
-
-def _queued(run: Run, received: SteeringReceived) -> Sequence[Draft]:
-    # The second fact is on the coordinator's own stream, so that two receipts can never pass the same bound or gate.
-    moved = DirectiveMoved(
-        directive_id=received.directive_id,
-        kind=received.verb,
-        status="queued",
-        target_child_run_id=received.target_scope.child_run_id,
-        instruction=received.feedback,
-    )
-    return (run.on_directive(received.directive_id, received), run.coordinator(moved))
+    return queued(run, received)

@@ -11,8 +11,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from ..application.start_orchestration import run_model, start_orchestration
 from ..domain.orchestration import StartRun
+from ..domain.planning import ProposedSubtask
 from ..domain.rejected import Invalid
-from ..domain.work_plan import ProposedSubtask
 from .access import InvalidProjectId, is_uuid
 from .idempotency import Asks, Command
 from .problems import refusals

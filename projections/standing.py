@@ -2,7 +2,7 @@
 
 import msgspec
 
-from ..domain import run
+from ..domain import fold
 from ..domain.assembly import Assembly
 from ..domain.child_run import ENDED, ChildRun, ChildStatus
 from ..domain.event import Event, Fact, Text
@@ -41,7 +41,7 @@ def after(standing: Standing, fact: Fact) -> Standing:
     """Return the standing after a fact of the coordinator's own feed."""
     if fact.event.OUTPUT or fact.topic in _OF_DIRECTIVES:
         return standing
-    state = run.evolve(_run(standing, fact.event), fact)
+    state = fold.evolve(_run(standing, fact.event), fact)
     plan = state.plan
     return Standing(
         status=state.status,
@@ -116,7 +116,7 @@ def child_after(standing: ChildStanding, child_run_id: str, fact: Fact) -> Child
         plan=_plan(Standing(plan_status="dispatching"), fact.event),
         children={child_run_id: _child(standing, child_run_id)},
     )
-    child = run.evolve(state, fact).children[child_run_id]
+    child = fold.evolve(state, fact).children[child_run_id]
     return ChildStanding(
         status=child.status,
         ended_at=(standing.ended_at or at) if child.status in ENDED else None,

@@ -18,10 +18,11 @@ from steersman.domain.agent_output import MessageDelta, ToolCalled
 from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.child_run import ChildRun, output_stream
 from steersman.domain.event import Draft, Event, Fact, Text
+from steersman.domain.fold import replay
 from steersman.domain.git import Commit
 from steersman.domain.orchestration import StartRun, start_run
-from steersman.domain.run import Run, replay
-from steersman.domain.work_plan import ProposedSubtask
+from steersman.domain.planning import ProposedSubtask
+from steersman.domain.run import Run
 from steersman.projections.catalogue import VIEWS
 from steersman.projections.view import View
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from steersman.domain.child_run import RunStarted
-from steersman.domain.work_plan import ProposedSubtask, SubtaskPending, step
+from steersman.domain.planning import ProposedSubtask
+from steersman.domain.work_plan import SubtaskPending, step
 from steersman.projections import children_view
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from steersman.domain import review
 from steersman.domain.agent_output import ToolCalled
 from steersman.domain.child_run import RunCancelled
 from steersman.domain.event import Text
+from steersman.domain.fold import evolve
 from steersman.domain.git import Commit
-from steersman.domain.run import Run, evolve
+from steersman.domain.run import Run
 from steersman.projections import children_view, run_detail, run_list, work_plan_view
 from steersman.projections.catalogue import VIEWS
 from steersman.projections.run_detail import RunDetail, shown

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from steersman.domain.event import Unknown
-from steersman.domain.work_plan import ProposedSubtask
+from steersman.domain.planning import ProposedSubtask
 from steersman.projections import children_view, run_detail, work_plan_view
 from steersman.projections.catalogue import VIEWS
 from steersman.projections.view import View

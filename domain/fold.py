@@ -1,0 +1,223 @@
+"""Fold a coordinator's tree into its run: one fact at a time, total, the same on every replica."""
+
+from collections.abc import Iterable
+from functools import reduce
+
+import msgspec
+
+from . import assembly as assembling
+from . import child_run, work_plan
+from . import directive as steering
+from .child_run import BaseRebuilt, RunCancelled, RunFailed, RunStarted
+from .directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
+from .event import Event, Fact, Unknown
+from .run import CoordinatorStarted, Run, RunStatus
+from .work_plan import PlanStatus, SubtaskMoved, WorkPlanMade
+
+
+def evolve(run: Run, fact: Fact) -> Run:
+    """Add one fact to the state. Total: a fact is never refused here."""
+    run = msgspec.structs.replace(
+        run,
+        versions={**run.versions, fact.stream: fact.version},
+        root_sequence=fact.root_sequence or run.root_sequence,
+    )
+    at = fact.at.isoformat()
+    event = fact.event
+    if isinstance(event, Unknown):
+        return msgspec.structs.replace(run, unknown_topic=run.unknown_topic or event.topic)
+    if fact.run is not None and fact.run != fact.root:
+        return _evolve_child(run, fact.run, event, at)
+    if isinstance(event, WorkPlanMade):
+        return msgspec.structs.replace(run, plan=work_plan.planned(event))
+    if isinstance(event, SubtaskMoved):
+        return _evolve_subtask(run, event)
+    if isinstance(event, SteeringReceived | SteeringDecided | DirectiveMoved | RevisionExecution):
+        return _evolve_steering(run, event)
+    return _evolve_coordinator(run, fact, at)
+
+
+def _evolve_child(run: Run, child_run_id: str, event: Event, at: str) -> Run:
+    if isinstance(event, RunStarted):
+        child = child_run.started(event, at)
+    elif (known := run.children.get(child_run_id)) is not None:
+        child = child_run.evolve(known, event, at)
+    else:
+        return run
+    run = msgspec.structs.replace(run, children={**run.children, child_run_id: child})
+    if isinstance(event, BaseRebuilt) and run.plan is not None:
+        current = work_plan.change_subtasks(
+            run.plan, (child.subtask_id,), lambda s: msgspec.structs.replace(s, outdated=False)
+        )
+        run = msgspec.structs.replace(run, plan=current)
+    if child.status != "failed":
+        return run
+    # Nothing can be delivered to it any more.
+    ended = {key: steering.ended_for(directive, child_run_id) for key, directive in run.directives.items()}
+    return msgspec.structs.replace(run, directives=ended)
+
+
+def _evolve_subtask(run: Run, event: SubtaskMoved) -> Run:
+    if run.plan is None or event.subtask_id not in run.plan.subtasks:
+        return run
+    replace = msgspec.structs.replace
+    run = replace(run, plan=work_plan.moved(run.plan, event))
+    directive = run.directives.get(event.directive_id or "")
+    if directive is not None and isinstance(event, work_plan.SubtaskPending):
+        begun = steering.begun_afresh(directive, event.subtask_id)
+        run = replace(run, directives={**run.directives, begun.directive_id: begun})
+    if not isinstance(event, work_plan.SubtaskDispatched | work_plan.SubtaskPending):
+        return run
+    run = replace(_plan(_close_gate(run), "dispatching", stage=None, status_reason=None), status="in_progress")
+    child = run.children.get(event.child_run_id or "")
+    if isinstance(event, work_plan.SubtaskDispatched) and child is not None and child.status in child_run.ENDED:
+        # The same child run goes on: its session, worktree and history are what a correction needs.
+        run = replace(run, children={**run.children, child.run_id: replace(child, status="in_progress")})
+    return run
+
+
+def _evolve_steering(run: Run, event: SteeringReceived | SteeringDecided | DirectiveMoved | RevisionExecution) -> Run:
+    replace = msgspec.structs.replace
+    match event:
+        case SteeringReceived():
+            run = replace(run, directives={**run.directives, event.directive_id: steering.received(event)})
+            return run if event.direct or event.severity == "advisory" else _close_gate(run)
+        case SteeringDecided():
+            run = _charge(run, event)
+            if event.decision == "proceed" and not run.directives[event.directive_id].direct:
+                run = replace(run, escalation=event.rationale)
+        case DirectiveMoved(work_plan_id=str()):
+            return _fresh_budget(run, event)
+        case _:
+            pass
+    directive = run.directives.get(event.directive_id)
+    if directive is None:
+        return run
+    return replace(run, directives={**run.directives, directive.directive_id: steering.evolve(directive, event)})
+
+
+def _close_gate(run: Run) -> Run:
+    """A correction of the assembled work is under way: nobody can approve that tree any more."""
+    if run.plan is None or run.assembly is None or run.plan.status not in ("in_review", "assembling"):
+        return run
+    closed = msgspec.structs.replace(run.assembly, gate_open=False)
+    run = _plan(run, "assembly_steering", stage=None, status_reason=None)
+    return msgspec.structs.replace(run, status="in_progress", assembly=closed)
+
+
+def _charge(run: Run, event: SteeringDecided) -> Run:
+    if run.plan is None:
+        return run
+    plan = work_plan.change_subtasks(
+        run.plan,
+        [int(subtask_id) for subtask_id in event.rotated_from],
+        lambda s: msgspec.structs.replace(s, locked_out=s.locked_out | {event.rotated_from[str(s.subtask_id)]}),
+    )
+    if event.charged:
+        plan = msgspec.structs.replace(plan, steering_iterations=plan.steering_iterations + 1)
+        plan = work_plan.change_subtasks(
+            plan,
+            event.subtask_ids,
+            lambda s: msgspec.structs.replace(s, recovery_attempts=s.recovery_attempts + 1),
+        )
+    return msgspec.structs.replace(run, plan=plan)
+
+
+def _fresh_budget(run: Run, event: DirectiveMoved) -> Run:
+    if run.plan is None:
+        return run
+    plan = msgspec.structs.replace(
+        run.plan, steering_iterations=0, human_review_round_trips=event.human_review_round_trip or 0
+    )
+    plan = work_plan.change_subtasks(
+        plan, event.reset_subtask_ids, lambda s: msgspec.structs.replace(s, recovery_attempts=0)
+    )
+    return msgspec.structs.replace(run, plan=plan)
+
+
+def _evolve_coordinator(run: Run, fact: Fact, at: str) -> Run:
+    event = fact.event
+    replace = msgspec.structs.replace
+    run = replace(run, assembly=assembling.evolve(run.assembly, event, at))
+    match event:
+        case CoordinatorStarted():
+            return _begin(run, fact.run or "", event)
+        case assembling.ChildrenComplete():
+            return _plan(run, "awaiting_assembly", stage=None)
+        case assembling.AssemblyStarted():
+            return _plan(run, "assembling", stage=None, status_reason=None)
+        case assembling.AssemblyBlocked():
+            return _park(_plan(run, "assembly_blocked", status_reason=f"assembly_blocked: {event.reason}"))
+        case assembling.ReviewRequested():
+            return replace(
+                _plan(run, "in_review", stage="review", status_reason=event.reason), status="awaiting_review"
+            )
+        case assembling.ReviewApproved():
+            return replace(_plan(run, "assembling", stage="merge", status_reason=None), status="in_progress")
+        case assembling.MergeBlocked():
+            return replace(
+                _plan(run, "in_review", stage="review", status_reason=event.reason), status="awaiting_review"
+            )
+        case assembling.Recovered():
+            run = replace(run, status="in_progress", result=None, worktrees_removed=False)
+            return _plan(run, "dispatching", stage=None, status_reason=None)
+        case assembling.WorktreesRemoved():
+            return replace(run, worktrees_removed=True)
+        case _:
+            return _evolve_end(run, event)
+
+
+def _evolve_end(run: Run, event: Event) -> Run:
+    match event:
+        case assembling.AssemblyCompleted():
+            return _end(_plan(run, "complete", stage="done"), "completed", "assembly_complete")
+        case assembling.AssemblyDeclined():
+            return _end(_park(_plan(run, "assembly_declined")), "declined", "assembly_declined")
+        case assembling.MergeFailed():
+            return _end(_park(_plan(run, "assembly_failed")), "merge_failed", f"assembly_merge_failed: {event.reason}")
+        case RunFailed():
+            return _end(_park(_plan(run, "assembly_failed")), "failed", event.error_code)
+        case RunCancelled():
+            return _end(_park(_plan(run, "assembly_failed")), "failed", event.reason)
+        case _:
+            return run
+
+
+def _begin(run: Run, run_id: str, event: CoordinatorStarted) -> Run:
+    return msgspec.structs.replace(
+        run,
+        run_id=run_id,
+        project_id=event.project_id,
+        goal=event.goal,
+        user=event.submitting_user,
+        repository=event.repository_path,
+        branch=event.originating_branch,
+        base=event.base,
+        model_id=event.model_id,
+        auto_approve_tools=event.auto_approve_tools,
+        autopilot=event.autopilot,
+        max_steering_iterations=event.max_steering_iterations,
+    )
+
+
+def _plan(run: Run, status: PlanStatus, **changes: str | None) -> Run:
+    if run.plan is None:
+        return run
+    return msgspec.structs.replace(run, plan=msgspec.structs.replace(run.plan, status=status, **changes))
+
+
+def _park(run: Run) -> Run:
+    if run.plan is None:
+        return run
+    return msgspec.structs.replace(run, plan=msgspec.structs.replace(run.plan, terminal_stage=run.plan.stage))
+
+
+def _end(run: Run, status: RunStatus, result: str) -> Run:
+    if run.plan is not None and status != "completed":
+        run = msgspec.structs.replace(run, plan=msgspec.structs.replace(run.plan, status_reason=result))
+    return msgspec.structs.replace(run, status=status, result=result)
+
+
+def replay(facts: Iterable[Fact], run: Run | None = None) -> Run:
+    """Fold a tree's facts into its run, onto *run* if that much is known already."""
+    return reduce(evolve, facts, run or Run())

@@ -1,0 +1,32 @@
+"""The receipt of a correction: what was asked, by digest, and the facts that put it on the log."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+from .directive import DirectiveMoved, SteeringReceived
+from .event import Draft
+from .run import Run
+
+
+def payload_hash(payload: Mapping[str, str]) -> str:
+    """
+    Return the digest of what is asked: sorted keys, no white space, raw UTF-8.
+
+    Both ends of the worker's door compute it over kind, task_id, guidance, redirect_target and reason.
+    """
+    document = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return "sha256:" + hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def queued(run: Run, received: SteeringReceived) -> Sequence[Draft]:
+    """Return the receipt, and that it waits to be decided."""
+    # The second fact is on the coordinator's own stream, so that two receipts can never pass the same bound or gate.
+    moved = DirectiveMoved(
+        directive_id=received.directive_id,
+        kind=received.verb,
+        status="queued",
+        target_child_run_id=received.target_scope.child_run_id,
+        instruction=received.feedback,
+    )
+    return (run.on_directive(received.directive_id, received), run.coordinator(moved))
