@@ -57,6 +57,9 @@ class Performer:
     def perform(self) -> None:
         """On return every step is done. Raises Cancelled or TurnFailed; then the rest is still to be done."""
         progress = self._session.progress
+        # From the beginning, so that nobody can be faster than the step itself.
+        if any((step.get("hang") or {}).get("ignore_term") for step in progress.steps[progress.step :]):
+            self._voice.ignore_end()
         while progress.is_open:
             step: dict[str, Any] = progress.steps[progress.step]
             if "hang" not in step:
@@ -226,8 +229,6 @@ class Performer:
 
     def _do_hang(self, value: object) -> None:
         how = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-        if how.get("ignore_term"):
-            self._voice.ignore_end()
         if how.get("ignore_cancel"):
             while True:
                 signal.pause()
