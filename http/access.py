@@ -84,7 +84,7 @@ class Access:
             RunNotFound: there is no such run; with *hides* also when it is somebody else's.
             Forbidden: the run is somebody else's, or is only to be looked at.
         """
-        place = self._place(run_id.lower())
+        place = self.place(run_id.lower())
         role = self.known(place.project_id).roles.get(principal.user)
         if role is None and hides:
             raise RunNotFound
@@ -112,7 +112,7 @@ class Access:
     def _sees(self, principal: Principal, fact: Fact) -> bool:
         try:
             if fact.root is not None:
-                return principal.user in self.known(self._place(fact.root).project_id).roles
+                return principal.user in self.known(self.place(fact.root).project_id).roles
             kind, _, project_id = fact.stream.partition("/")
             return kind != "project" or principal.user in self.known(project_id).roles
         except (InvalidRunId, RunNotFound, ProjectNotFound, Undecodable):
@@ -133,7 +133,8 @@ class Access:
             _keep(self._projects, project_id, project)
         return project
 
-    def _place(self, run_id: str) -> RunPlace:
+    def place(self, run_id: str) -> RunPlace:
+        """Return the place of a run, whoever asks. Raises InvalidRunId, RunNotFound."""
         if not is_uuid(run_id):
             raise InvalidRunId
         with self._lock:

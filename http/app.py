@@ -5,7 +5,22 @@ from litestar import Litestar, Router
 from litestar.di import Provide
 from litestar.middleware import DefineMiddleware
 
-from . import assembly, events, health, metrics, openapi, orchestrations, projects, runs, stream, team
+from ..application.deny_steering import Denials
+from . import (
+    assembly,
+    events,
+    fleet,
+    health,
+    metrics,
+    openapi,
+    orchestrations,
+    projects,
+    runs,
+    steering,
+    stream,
+    team,
+    worker_steering,
+)
 from .access import Access
 from .authentication import BearerAuthentication
 from .given import Services
@@ -34,6 +49,13 @@ ROUTES = (
     assembly.list_files,
     assembly.show_file,
     assembly.review_run,
+    steering.steer,
+    steering.list_directives,
+    steering.show_directive,
+    steering.resolve,
+    worker_steering.steer_task,
+    fleet.steer_fleet,
+    fleet.list_fleet,
     events.list_events,
     events.list_log,
     stream.stream_run,
@@ -48,6 +70,7 @@ def create_app(services: Services) -> Litestar:
         "access": Access(services.log),
         "in_flight": InFlight(),
         "metrics": (measured := Metrics()),
+        "denials": Denials(services.runs),
         "readers": CapacityLimiter(stream.MAX_READERS),
     }
     dependencies = {name: _provide(value) for name, value in given.items()}

@@ -1,11 +1,11 @@
 """The assembled work of a coordinator run: its files, and the human gate over them."""
 
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, get, post
+from litestar import Request, Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta
@@ -13,16 +13,19 @@ from msgspec import Meta
 from ..application.ports import ChangedFile, FileView, RepositoryUnusable
 from ..application.review_assembly import review_assembly
 from ..application.start_orchestration import WorkspaceUnavailable
+from ..application.steer import request_changes
 from ..domain.event import Draft, Fact
+from ..domain.gate_signals import RequestChanges
 from ..domain.rejected import Invalid, NotFound, Rejected
 from ..domain.review import ReviewAssembly
 from ..domain.run import Run
 from .etags import IfMatch, check
-from .idempotency import Asks, Command
+from .idempotency import Asking, Asks, Command, directive_id
 from .problems import refusals
 from .reading import Reads
 from .runs import run_row
 
+FILES = "/assembly/files"
 MAX_TARGET_FILES = 1_000
 MAX_PATH_CHARACTERS = 4_096
 
@@ -53,12 +56,6 @@ class UseCoordinator(Rejected):
     code = "use_coordinator"
 
 
-class RequestChangesUnavailable(Rejected):
-    """Changes cannot be requested yet. Approve the work or decline it."""
-
-    code = "request_changes_unavailable"
-
-
 class FileNotFound(NotFound):
     """Neither side of the comparison has this file. GET …/assembly/files lists the files."""
 
@@ -84,9 +81,10 @@ def list_files(run_id: FromPath[str], reading: Reads) -> Sequence[ChangedFile]:
 
 
 @get("/api/runs/{run_id:str}/assembly/files/{path:path}", sync_to_thread=True, responses=refusals(404, 409))
-def show_file(run_id: FromPath[str], path: FromPath[Path], reading: Reads) -> FileView:
+def show_file(request: Request[Any, Any, Any], run_id: FromPath[str], path: FromPath[Path], reading: Reads) -> FileView:
     """Return one file of the assembled work: how it differs from the originating branch, and its content."""
-    wanted = checked_path(path.as_posix())
+    # As it was sent: *path* has been cleaned of dots already, so that it may name what nobody asked for.
+    wanted = checked_path(request.scope["path"].partition(FILES)[2] or path.as_posix())
     compared = _compared(reading, run_id)
     if compared is None:
         raise FileNotFound
@@ -113,7 +111,8 @@ def review_run(
     place = asking.access.run(asking.principal, run_id, change=True)
     if not place.is_coordinator:
         raise UseCoordinator(coordinator_run_id=place.root)
-    wanted = _decision(data, asking.principal.user)
+    if data.approved and data.request_changes:
+        raise Invalid("Send either `approved` or `request_changes`, not both.")
 
     def carry_out(command: Command) -> Sequence[Fact]:
         def told(run: Run, _: Sequence[Draft]) -> Any:
@@ -123,27 +122,36 @@ def review_run(
 
         services = asking.services
         check(if_match, services.runs.run(place.run_id))
-        return review_assembly(place.run_id, wanted, command.by, services.runs, services.repositories, told)
+        store = (command.by, services.runs, services.repositories, told)
+        if data.request_changes:
+            return request_changes(place.run_id, _changes(data, asking), *store)
+        return review_assembly(place.run_id, _decision(data, asking), *store)
 
     return asking.once(carry_out)
 
 
-def _decision(data: ReviewRequest, reviewer: str) -> ReviewAssembly:
-    if data.approved and data.request_changes:
-        raise Invalid("Send either `approved` or `request_changes`, not both.")
-    if data.request_changes:
-        raise RequestChangesUnavailable
+def _decision(data: ReviewRequest, asking: Asking) -> ReviewAssembly:
+    reviewer = asking.principal.user
     return ReviewAssembly(
         approved=data.approved, reviewer=reviewer, feedback=data.feedback or "", tree_hash=data.tree_hash
+    )
+
+
+def _changes(data: ReviewRequest, asking: Asking) -> RequestChanges:
+    return RequestChanges(
+        directive_id=directive_id(asking),
+        feedback=data.feedback or "",
+        reviewer=asking.principal.user,
+        target_files=tuple(data.target_files or ()),
+        tree_hash=data.tree_hash,
     )
 
 
 def checked_path(given: str) -> str:
     """Return a path parameter as a path within a repository. Raises InvalidPath."""
     path = given.removeprefix("/")
-    parts = PurePosixPath(path).parts
-    strange = any(part in ("..", ".", "/") or part.lower() == ".git" for part in parts)
-    if not parts or strange or "\0" in path or len(path) > MAX_PATH_CHARACTERS or path.startswith("/"):
+    strange = any(part in ("", ".", "..") or part.lower() == ".git" for part in path.split("/"))
+    if strange or "\0" in path or len(path) > MAX_PATH_CHARACTERS:
         raise InvalidPath
     return path
 

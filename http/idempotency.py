@@ -7,7 +7,7 @@ from datetime import datetime
 from hashlib import sha256
 from threading import Lock
 from typing import Annotated, Any, TypeAlias
-from uuid import uuid4
+from uuid import NAMESPACE_URL, uuid4, uuid5
 
 import msgspec
 from litestar import Request, Response
@@ -15,6 +15,7 @@ from litestar.di import NamedDependency
 from litestar.params import HeaderParameter, RawBody, SkipValidation
 
 from ..application.caller import Answer, Caller, IdempotencyKey
+from ..application.deny_steering import Denials
 from ..application.ports import AlreadyAnswered, Answered
 from ..domain.event import Fact
 from ..domain.rejected import Invalid, Rejected
@@ -45,20 +46,20 @@ class InFlight:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._keys: set[tuple[str, ...]] = set()
+        self.keys: set[tuple[str, ...]] = set()
 
     @contextmanager
     def holding(self, key: tuple[str, ...]) -> Generator[None]:
         """Hold a key until the block ends. Raises KeyInFlight when somebody else does."""
         with self._lock:
-            if key in self._keys:
+            if key in self.keys:
                 raise KeyInFlight(key_state="in_flight")
-            self._keys.add(key)
+            self.keys.add(key)
         try:
             yield
         finally:
             with self._lock:
-                self._keys.discard(key)
+                self.keys.discard(key)
 
 
 class At:
@@ -96,16 +97,41 @@ class Asking:
         principal: Principal,
         in_flight: InFlight,
         metrics: Metrics,
+        denials: Denials,
         key: IdempotencyKey | None,
         traceparent: str | None,
+        body: bytes,
     ) -> None:
         self.services = services
         self.access = access
         self.principal = principal
+        self.key = key
+        self.body = body
         self._in_flight = in_flight
         self._metrics = metrics
-        self._key = key
+        self._denials = denials
         self._traceparent = traceparent
+
+    def deny(self, run_id: str, *, kind: str, reason: str) -> None:
+        """Keep on the run's log that whoever asks may not steer it."""
+        root = self.access.place(run_id).root
+        by = self._caller(None)
+        self._denials.deny(root, by, scope=self.principal.scope, kind=kind, target=run_id, reason=reason)
+
+    def part(self, name: str) -> "Asking":
+        """Return one of several commands that a request asks for; with a key, each has its own part of it."""
+        key = msgspec.structs.replace(self.key, key=f"{self.key.key}#{name}") if self.key is not None else None
+        return Asking(
+            self.services,
+            self.access,
+            self.principal,
+            self._in_flight,
+            self._metrics,
+            self._denials,
+            key,
+            self._traceparent,
+            self.body,
+        )
 
     def once(self, carry_out: Callable[[Command], Sequence[Fact]], location: str | None = None) -> Response[bytes]:
         """
@@ -118,29 +144,31 @@ class Asking:
             KeyInFlight: the same request is being carried out in this process.
             Rejected: whatever the command is refused for; that is not stored, so the key stays free.
         """
-        if self._key is None:
+        if self.key is None:
             return self._carry_out(carry_out, location)
-        held = (self.principal.user, self._key.method, self._key.path, self._key.key)
+        held = (self.principal.user, self.key.method, self.key.path, self.key.key)
         with self._in_flight.holding(held):
             answered = self.services.log.answered(*held)
             if answered is not None:
-                return self._replay(self._key, answered, location)
+                return self._replay(self.key, answered, location)
             try:
                 return self._carry_out(carry_out, location)
             except AlreadyAnswered as already:
                 # Another process stored the same request between our look and our append.
-                return self._replay(self._key, already.answered, location)
+                return self._replay(self.key, already.answered, location)
 
     def _carry_out(self, carry_out: Callable[[Command], Sequence[Fact]], location: str | None) -> Response[bytes]:
-        by = Caller(
-            principal=self.principal.user, command_id=str(uuid4()), traceparent=self._traceparent, key=self._key
-        )
-        command = Command(by, At(self.services.clock.now()))
+        command = Command(self._caller(self.key), At(self.services.clock.now()))
         with self._metrics.command():
             facts = carry_out(command)
         assert command.told is not None
         position = facts[-1].position if facts else self.services.log.head()
         return _response(command.told, position, location)
+
+    def _caller(self, key: IdempotencyKey | None) -> Caller:
+        return Caller(
+            principal=self.principal.user, command_id=str(uuid4()), traceparent=self._traceparent, key=key
+        )
 
     def _replay(self, key: IdempotencyKey, answered: Answered, location: str | None) -> Response[bytes]:
         if answered.body_digest != key.body_digest:
@@ -163,6 +191,7 @@ def provide_asking(
     access: NamedDependency[SkipValidation[Access]],
     in_flight: NamedDependency[SkipValidation[InFlight]],
     metrics: NamedDependency[SkipValidation[Metrics]],
+    denials: NamedDependency[SkipValidation[Denials]],
     body: RawBody,
     idempotency_key: Annotated[
         str | None,
@@ -183,10 +212,18 @@ def provide_asking(
             method=request.method, path=path, key=idempotency_key, body_digest=sha256(body).hexdigest()
         )
     found = traceparent if _TRACEPARENT.fullmatch(traceparent) else None
-    return Asking(services, access, request.user, in_flight, metrics, key, found)
+    return Asking(services, access, request.user, in_flight, metrics, denials, key, found, body)
 
 
 Asks: TypeAlias = NamedDependency[SkipValidation[Asking]]
+
+
+def directive_id(asking: Asking, part: str = "") -> str:
+    """Return the id of the directive that is asked for: with an idempotency key, always the same one."""
+    key = asking.key
+    if key is None:
+        return str(uuid4())
+    return str(uuid5(NAMESPACE_URL, "\n".join((asking.principal.user, key.method, key.path, key.key, part))))
 
 
 def _refuse_nul(body: bytes) -> None:

@@ -140,6 +140,12 @@ def _fault(extra: Mapping[str, Any]) -> str:
     return f"{where}: {extra.get('message')}" if where else str(extra.get("message"))
 
 
+def _too_deep(request: AnyRequest, error: RecursionError) -> Response[bytes]:
+    if "deserializing" not in str(error):
+        return _unhandled(request, error)
+    return answer(request, 400, "invalid_request", "The body is nested too deeply. Send what GET /schema describes.")
+
+
 def _unhandled(request: AnyRequest, error: Exception) -> Response[bytes]:
     _LOGGER.error("a request failed", exc_info=error)
     return answer(request, 500, "internal_error", "Something went wrong on our side; the log of the service says what.")
@@ -150,6 +156,7 @@ HANDLERS: dict[Any, Any] = {
     LogUnavailable: _log_unavailable,
     Undecodable: _undecodable,
     HTTPException: _of_litestar,
+    RecursionError: _too_deep,
     Exception: _unhandled,
 }
 

@@ -92,6 +92,7 @@ class Story:
         self.client = api.client()
         self.project_id = ""
         self.run_id = ""
+        self.link_out = False
 
     def project(self) -> str:
         """Register the repository and build the team."""
@@ -178,6 +179,8 @@ class Story:
         (tree / "new folder").mkdir()
         (tree / "new folder" / "ä file.txt").write_text("made\n", encoding="utf-8")
         (tree / "README").write_text("changed\n")
+        if self.link_out:
+            (tree / "link").symlink_to("/etc/passwd")
         git(tree, "add", "-A")
         git(tree, "commit", "-q", "-m", "Made")
         return Commit(commit=git(tree, "rev-parse", "HEAD"), tree=git(tree, "rev-parse", "HEAD^{tree}"))

@@ -1,0 +1,165 @@
+"""Many workers at once: one receipt for each, one batch id, and every refusal told without harm to the rest."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from litestar import Response, get, post
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromQuery
+from msgspec import Meta
+
+from ..domain.rejected import Forbidden, Invalid, Rejected
+from ..domain.run import Run
+from ..domain.worker_command import check
+from ..projections import open_runs
+from .idempotency import Asking, Asks, directive_id
+from .problems import refusals
+from .reading import Reads
+from .worker_steering import WorkerReceipt, WorkerSteerRequest, as_command, steer_one, task_of
+
+MAX_TARGETS = 1_000
+
+
+class Selector(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Every child of a run that is in this state."""
+
+    run: Annotated[str, Meta(max_length=64)]
+    status: Literal["running", "paused", "active"] = "running"
+
+
+class FleetSteerRequest(WorkerSteerRequest, kw_only=True, forbid_unknown_fields=True):
+    """One command for many workers: name them, or say which."""
+
+    tasks: Annotated[tuple[str, ...], Meta(max_length=MAX_TARGETS)] = ()
+    selector: Selector | None = None
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that was not steered, and why."""
+
+    task_id: str
+    status: int
+    error: str
+    message: str
+    retryable: bool
+
+
+class FleetReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of each target."""
+
+    batch_id: str
+    receipts: Sequence[WorkerReceipt]
+    refused: Sequence[Refused]
+
+
+class FleetWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker, what it is doing, and what is under way for it."""
+
+    task_id: str
+    coordinator_run_id: str
+    subtask_id: int
+    title: str | None
+    agent: str
+    model_id: str
+    status: str
+    session_id: str | None
+    since: str
+    directives: Sequence[Any]
+
+
+@post(
+    "/api/fleet/steer",
+    sync_to_thread=True,
+    responses={201: ResponseSpec(FleetReceipt, description="One receipt per target", generate_examples=False)}
+    | refusals(403, 404, 409, 413, 422),
+)
+def steer_fleet(asking: Asks) -> Response[FleetReceipt]:
+    """Steer many workers. 201 when there was a target, whatever became of each: look at `refused`."""
+    request = _decoded(asking.body)
+    batch_id = directive_id(asking, "batch")
+    check(as_command(request, "any"))
+    targets = _targets(asking, request)
+    receipts: list[WorkerReceipt] = []
+    refused: list[Refused] = []
+    for task_id in targets:
+        try:
+            root, child_id = task_of(asking, task_id)
+            receipts.append(steer_one(asking.part(task_id), task_id, root, child_id, request, batch_id)[0])
+        except Rejected as refusal:
+            refused.append(
+                Refused(
+                    task_id=task_id,
+                    status=refusal.status,
+                    error=refusal.code,
+                    message=str(refusal),
+                    retryable=refusal.retryable,
+                )
+            )
+    if refused and not receipts and all(found.status == 403 for found in refused):
+        raise Forbidden(refused[0].message)
+    body = FleetReceipt(batch_id=batch_id, receipts=receipts, refused=refused)
+    return Response(body, status_code=201, headers={"Steersman-Position": str(asking.services.log.head())})
+
+
+@get("/api/fleet", sync_to_thread=True, responses=refusals(403, 404))
+def list_fleet(reading: Reads, run: FromQuery[str | None] = None) -> Sequence[FleetWorker]:
+    """List the workers that the caller may see: who runs, is paused or waits, since when, and what is under way for them."""
+    roots = [reading.access.run(reading.principal, run).root] if run is not None else _open_roots(reading)
+    return [worker for root in roots for worker in _workers(reading.services.runs.run(root))]
+
+
+def _decoded(body: bytes) -> FleetSteerRequest:
+    try:
+        request = msgspec.json.decode(body, type=FleetSteerRequest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Invalid(f"The body is not a fleet command: {error}") from error
+    if bool(request.tasks) == (request.selector is not None):
+        raise Invalid("Send either `tasks` or a `selector`.")
+    return request
+
+
+def _targets(asking: Asking, request: FleetSteerRequest) -> Sequence[str]:
+    if request.selector is None:
+        return tuple(dict.fromkeys(request.tasks))
+    root = asking.access.run(asking.principal, request.selector.run).root
+    states = {"running": ("in_progress",), "paused": ("pausing", "paused")}.get(
+        request.selector.status, ("pending", "in_progress", "pausing", "paused")
+    )
+    run = asking.services.runs.run(root)
+    parts = run.plan.subtasks.values() if run.plan else ()
+    children = [part.child_run_id for part in parts if part.in_flight and part.child_run_id is not None]
+    found = [child for child in children if run.children[child].status in states]
+    if not found:
+        raise Invalid(f"No child of this run is {request.selector.status} now.")
+    return found
+
+
+def _open_roots(reading: Reads) -> Sequence[str]:
+    sees = reading.access
+    roots = open_runs.open_roots(reading.services.views)
+    return [root for root in roots if reading.principal.user in sees.known(sees.place(root).project_id).roles]
+
+
+def _workers(run: Run) -> Sequence[FleetWorker]:
+    workers: list[FleetWorker] = []
+    for part in run.plan.subtasks.values() if run.plan else ():
+        child = run.children.get(part.child_run_id or "")
+        if child is None or not part.in_flight:
+            continue
+        under_way = [d for d in run.open_directives() if child.run_id in d.targets]
+        workers.append(
+            FleetWorker(
+                task_id=child.run_id,
+                coordinator_run_id=run.run_id,
+                subtask_id=part.subtask_id,
+                title=part.title.value,
+                agent=child.agent_name,
+                model_id=child.model_id,
+                status="waiting_for_place" if part.status == "dispatched" else child.status,
+                session_id=child.session_id,
+                since=child.turn.opened_at if child.turn else child.created_at,
+                directives=[{"directive_id": d.directive_id, "kind": d.verb, "status": d.status} for d in under_way],
+            )
+        )
+    return workers

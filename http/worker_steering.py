@@ -1,0 +1,160 @@
+"""The worker's door to steering: POST /tasks/{task_id}/steer. Its refusals come in one order: 401, 404, 422, 403, 409."""
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from litestar import Response, post
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath
+
+from ..application.steer import child_of_task, steer_worker
+from ..domain.directive import Directive
+from ..domain.event import Draft, Fact
+from ..domain.receipts import payload_hash
+from ..domain.rejected import Forbidden
+from ..domain.run import Run
+from ..domain.steering import SteerWorker
+from ..domain.worker_command import InvalidSteeringCommand, PayloadMismatch, WorkerCommand, check
+from .idempotency import Asking, Asks, Command, directive_id
+from .problems import refusals
+
+#: How long the answer waits for the effect of a pause or an abort, so that it can tell of it.
+EFFECT_SECONDS = 5.0
+POLL_SECONDS = 0.05
+
+
+class WorkerSteerRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A command to one running worker. The principal is whoever the token belongs to, whatever is sent."""
+
+    kind: str
+    principal: str = ""
+    guidance: str = ""
+    redirect_target: str = ""
+    reason: str = ""
+    session_id: str = ""
+    adapter: str = ""
+    worktree: str = ""
+    displayed_payload_hash: str | None = None
+
+
+class WorkerReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The receipt of a command, and what could be seen of its effect."""
+
+    kind: str
+    task_id: str
+    principal: str
+    scope: str
+    payload_hash: str
+    #: Seconds since 1970.
+    timestamp: float
+    #: Where the receipt stands in the log.
+    mailbox_seq: int
+    directive_id: str
+    batch_id: str | None
+    status: str
+    #: The digest of the pause's checkpoint; empty while there is none.
+    checkpoint_event_hash: str
+    abort_signal_written: bool
+
+
+@post(
+    "/tasks/{task_id:str}/steer",
+    sync_to_thread=True,
+    responses={201: ResponseSpec(WorkerReceipt, description="The receipt", generate_examples=False)}
+    | refusals(403, 404, 409, 413, 422, 429),
+)
+def steer_task(task_id: FromPath[str], asking: Asks) -> Response[bytes]:
+    """Put a command to one worker on the log; 201 with the receipt, before anything is done about it."""
+    root, child_id = task_of(asking, task_id)
+    request = decoded(asking.body)
+    receipt, response = steer_one(asking, task_id, root, child_id, request)
+    response.content = msgspec.json.encode(receipt)
+    return response
+
+
+def steer_one(
+    asking: Asking, task_id: str, root: str, child_id: str, request: WorkerSteerRequest, batch_id: str | None = None
+) -> tuple[WorkerReceipt, Response[bytes]]:
+    """Steer one worker, and return what can be told of it. Raises what the door refuses with."""
+    command = as_command(request, task_id)
+    kind = check(command)
+    try:
+        asking.access.run(asking.principal, root, change=True)
+    except Forbidden as forbidden:
+        asking.deny(child_id, kind=kind, reason=str(forbidden))
+        raise
+    if request.displayed_payload_hash not in (None, command.payload_hash):
+        raise PayloadMismatch(expected=request.displayed_payload_hash, actual=command.payload_hash)
+    wanted = SteerWorker(
+        directive_id=directive_id(asking),
+        child_run_id=child_id,
+        kind=kind,
+        payload_hash=command.payload_hash,
+        principal=asking.principal.user,
+        text=command.text,
+        reason=command.reason,
+        session_id=command.session_id or None,
+        batch_id=batch_id,
+    )
+
+    def carry_out(attempt: Command) -> Sequence[Fact]:
+        def told(_: Run, __: Sequence[Draft]) -> Any:
+            return attempt.tell(201, {"directiveId": wanted.directive_id})
+
+        return steer_worker(root, wanted, attempt.by, asking.services.runs, told)
+
+    response = asking.once(carry_out)
+    stored = msgspec.json.decode(response.content)["directiveId"]
+    run = _with_effect(asking, root, stored) if kind in ("pause", "abort") else asking.services.runs.run(root)
+    return _receipt(asking, run, run.directives[stored], task_id), response
+
+
+def task_of(asking: Asking, task_id: str) -> tuple[str, str]:
+    """Return the coordinator and child run of a task that whoever asks may see. Raises RunNotFound."""
+    first = task_id.lower().partition(":")[0]
+    asking.access.run(asking.principal, first, hides=True)
+    return child_of_task(task_id.lower(), asking.services.runs)
+
+
+def decoded(body: bytes) -> WorkerSteerRequest:
+    """Return the request in a body. Raises InvalidSteeringCommand."""
+    try:
+        return msgspec.json.decode(body, type=WorkerSteerRequest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidSteeringCommand(f"The body is not a steering command: {error}") from error
+
+
+def as_command(request: WorkerSteerRequest, task_id: str) -> WorkerCommand:
+    """Return what is asked of one task."""
+    fields = {name: getattr(request, name) for name in WorkerCommand.__struct_fields__ if name != "task_id"}
+    return WorkerCommand(task_id=task_id, **fields)
+
+
+def _with_effect(asking: Asking, root: str, wanted: str) -> Run:
+    """Return the run once the directive has ended, or as it is after EFFECT_SECONDS."""
+    until = time.monotonic() + EFFECT_SECONDS
+    while (run := asking.services.runs.run(root)).directives[wanted].open and time.monotonic() < until:
+        time.sleep(POLL_SECONDS)
+    return run
+
+
+def _receipt(asking: Asking, run: Run, directive: Directive, task_id: str) -> WorkerReceipt:
+    child = run.children[directive.scope.child_run_id or ""]
+    checkpoint = child.paused if directive.verb in ("pause", "resume") else None
+    return WorkerReceipt(
+        kind=directive.verb,
+        task_id=task_id,
+        principal=directive.created_by,
+        scope=asking.principal.scope,
+        payload_hash=directive.payload_hash,
+        timestamp=datetime.fromisoformat(directive.received_at).timestamp(),
+        mailbox_seq=directive.position,
+        directive_id=directive.directive_id,
+        batch_id=directive.batch_id,
+        status=directive.status,
+        checkpoint_event_hash=payload_hash(msgspec.to_builtins(checkpoint)) if checkpoint else "",
+        abort_signal_written=directive.verb == "abort" and directive.status == "applied",
+    )
