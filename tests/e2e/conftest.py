@@ -1,0 +1,88 @@
+"""Services on both stores, and repositories made by plain git."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from steersman.tests.e2e.served import Api, Service
+
+
+class Repository:
+    """A git repository on branch `main` with one commit, made and looked at with the real git."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir()
+        (path / "README.md").write_text("# A repository\n", encoding="utf-8")
+        self.git("init", "--quiet")
+        self.git("symbolic-ref", "HEAD", "refs/heads/main")
+        self.git("config", "user.name", "Somebody")
+        self.git("config", "user.email", "somebody@localhost")
+        self.commit("The first commit")
+
+    def git(self, *arguments: str) -> str:
+        """Return what git says."""
+        done = subprocess.run(["git", "-C", self.path, *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"git {arguments}: {done.stderr}"
+        return done.stdout.strip()
+
+    def commit(self, message: str) -> str:
+        """Commit everything and return the commit."""
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--message", message)
+        return self.git("rev-parse", "HEAD")
+
+    @property
+    def files(self) -> dict[str, str]:
+        """What `main` holds, by path."""
+        names = self.git("ls-tree", "-r", "--name-only", "main").splitlines()
+        return {name: self.git("show", f"main:{name}") for name in names}
+
+    def changes_of(self, path: str) -> list[str]:
+        """Return the commits of `main` in which a path differs from every parent."""
+        return self.git("log", "--format=%H", "--", path).splitlines()
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest) -> Callable[[], dict[str, str]]:
+    """A function that returns the environment of a service with an empty store of its own."""
+    if request.param == "sqlite":
+        return dict
+    new_database: Callable[[], str] = request.getfixturevalue("new_database")
+    return lambda: {"STEERSMAN_DATABASE": new_database()}
+
+
+@pytest.fixture(scope="session")
+def shared_service(store: Callable[[], dict[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service that many tests use, each with projects of its own."""
+    service = Service(tmp_path_factory.mktemp("service"), **store())
+    try:
+        yield service.start()
+    finally:
+        service.close()
+
+
+@pytest.fixture
+def api(shared_service: Service) -> Api:
+    """A client of a service that this test may not disturb."""
+    return Api(shared_service)
+
+
+@pytest.fixture
+def service(store: Callable[[], dict[str, str]], tmp_path: Path) -> Iterator[Service]:
+    """A service that belongs to this test alone; it is not started yet."""
+    home = tmp_path / "service"
+    home.mkdir()
+    service = Service(home, **store())
+    try:
+        yield service
+    finally:
+        service.close()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    """A repository that belongs to this test alone."""
+    return Repository(tmp_path / "repository")
