@@ -113,6 +113,22 @@ class DirectiveMoved(Event, frozen=True, kw_only=True):
     note: str | None = None
 
 
+class SteeringDenied(Event, frozen=True, kw_only=True):
+    """
+    Somebody tried to steer who may not. One fact for each principal and target in a minute; `count` says how many
+    attempts it stands for.
+    """
+
+    TOPIC: ClassVar[str] = "coordinator.steering_denied"
+
+    denied_principal: str
+    scope: str
+    kind: str
+    target: str
+    reason: str
+    count: int
+
+
 class RevisionExecution(Event, frozen=True, kw_only=True):
     """
     How far a directive's effect is for one child run.
@@ -148,6 +164,11 @@ class Directive(msgspec.Struct, frozen=True, kw_only=True):
     payload_hash: str
     direct: bool
     reason: Text
+    #: Where its receipt stands in the log, and when it was written.
+    position: int
+    received_at: str
+    session_id: str | None = None
+    batch_id: str | None = None
     status: DirectiveStatus = "pending"
     action: Action | None = None
     attempt: int = 0
@@ -185,7 +206,7 @@ def directive_stream(directive_id: str) -> str:
     return f"directive/{directive_id}"
 
 
-def received(event: SteeringReceived) -> Directive:
+def received(event: SteeringReceived, position: int, at: str) -> Directive:
     """Return the state of a directive that was just received."""
     return Directive(
         directive_id=event.directive_id,
@@ -199,6 +220,10 @@ def received(event: SteeringReceived) -> Directive:
         payload_hash=event.payload_hash,
         direct=event.direct,
         reason=event.reason,
+        position=position,
+        received_at=at,
+        session_id=event.session_id,
+        batch_id=event.batch_id,
         subtask_ids=event.target_scope.subtask_ids,
         targets=dict.fromkeys(event.targets, "outstanding"),
     )

@@ -33,7 +33,7 @@ def evolve(run: Run, fact: Fact) -> Run:
     if isinstance(event, SubtaskMoved):
         return _evolve_subtask(run, event)
     if isinstance(event, SteeringReceived | SteeringDecided | DirectiveMoved | RevisionExecution):
-        return _evolve_steering(run, event)
+        return _evolve_steering(run, event, fact.position, at)
     return _evolve_coordinator(run, fact, at)
 
 
@@ -76,11 +76,18 @@ def _evolve_subtask(run: Run, event: SubtaskMoved) -> Run:
     return run
 
 
-def _evolve_steering(run: Run, event: SteeringReceived | SteeringDecided | DirectiveMoved | RevisionExecution) -> Run:
+def _evolve_steering(
+    run: Run,
+    event: SteeringReceived | SteeringDecided | DirectiveMoved | RevisionExecution,
+    position: int,
+    at: str,
+) -> Run:
     replace = msgspec.structs.replace
     match event:
         case SteeringReceived():
-            run = replace(run, directives={**run.directives, event.directive_id: steering.received(event)})
+            run = replace(
+                run, directives={**run.directives, event.directive_id: steering.received(event, position, at)}
+            )
             return run if event.direct or event.severity == "advisory" else _close_gate(run)
         case SteeringDecided():
             run = _charge(run, event)

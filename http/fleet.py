@@ -136,9 +136,8 @@ def _targets(asking: Asking, request: FleetSteerRequest) -> Sequence[str]:
 
 
 def _open_roots(reading: Reads) -> Sequence[str]:
-    sees = reading.access
-    roots = open_runs.open_roots(reading.services.views)
-    return [root for root in roots if reading.principal.user in sees.known(sees.place(root).project_id).roles]
+    rows = [row for _, row in reading.rows(open_runs.VIEW, open_runs.GROUP)]
+    return [row.run_id for row in rows if reading.principal.user in reading.access.known(row.project_id).roles]
 
 
 def _workers(run: Run) -> Sequence[FleetWorker]:

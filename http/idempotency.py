@@ -166,9 +166,7 @@ class Asking:
         return _response(command.told, position, location)
 
     def _caller(self, key: IdempotencyKey | None) -> Caller:
-        return Caller(
-            principal=self.principal.user, command_id=str(uuid4()), traceparent=self._traceparent, key=key
-        )
+        return Caller(principal=self.principal.user, command_id=str(uuid4()), traceparent=self._traceparent, key=key)
 
     def _replay(self, key: IdempotencyKey, answered: Answered, location: str | None) -> Response[bytes]:
         if answered.body_digest != key.body_digest:
@@ -223,7 +221,7 @@ def directive_id(asking: Asking, part: str = "") -> str:
     key = asking.key
     if key is None:
         return str(uuid4())
-    return str(uuid5(NAMESPACE_URL, "\n".join((asking.principal.user, key.method, key.path, key.key, part))))
+    return str(uuid5(NAMESPACE_URL, f"{asking.principal.user}\n{key.method}\n{key.path}\n{key.key}\n{part}"))
 
 
 def _refuse_nul(body: bytes) -> None:

@@ -1,7 +1,7 @@
 """The coordinator's door to steering: POST /api/runs/{id}/steer, and what became of every directive."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from litestar import Response, get, post
@@ -134,7 +134,7 @@ def steer(
         raise KindRequired
     wanted = SteerRun(
         directive_id=directive_id(asking),
-        kind=cast(Literal["stop", "send", "redirect", "amend"], kind),
+        kind=kind,
         instruction=data.instruction,
         principal=asking.principal.user,
         target_child_run_id=_target(data),

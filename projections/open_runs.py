@@ -1,15 +1,15 @@
-"""The coordinator runs that are not closed: what the driver's sweep looks at. Key: the run's id; group: `open`."""
+"""The coordinator runs that are not closed: what the driver's sweep looks at. Key: the run's id; groups: `open`, `closed`."""
 
 from collections.abc import Mapping
 
 import msgspec
 
-from ..domain.assembly import WorktreesRemoved
+from ..domain.assembly import Recovered, WorktreesRemoved
 from ..domain.event import Fact
 from ..domain.run import CoordinatorStarted
 from .view import Rows, View, deleted_run
 
-VERSION = 1
+VERSION = 2
 GROUP = "open"
 
 
@@ -20,20 +20,30 @@ class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
     project_id: str
     #: The position of the run's first fact: the later, the newer.
     position: int
+    closed: bool = False
 
 
 def apply(rows: Rows[OpenRun], fact: Fact) -> Mapping[str, OpenRun | None]:
-    """Fold one fact: a run is open from its start until what it left in the repository is cleared away."""
+    """
+    Fold one fact: a run is open from its start until what it left in the repository is cleared away, and again from
+    the moment at which somebody has it go on.
+    """
     if (deleted := deleted_run(fact)) is not None:
         return {deleted: None}
     match fact.event:
         case CoordinatorStarted() as event:
             run_id = fact.run or ""
             return {run_id: OpenRun(run_id=run_id, project_id=event.project_id, position=fact.position)}
-        case WorktreesRemoved() as event:
-            return {event.run_id: None}
+        case WorktreesRemoved() as event if (row := rows.get(event.run_id)) is not None:
+            return {row.run_id: msgspec.structs.replace(row, closed=True)}
+        case Recovered() if (row := rows.get(fact.root or "")) is not None:
+            return {row.run_id: msgspec.structs.replace(row, closed=False)}
         case _:
             return {}
 
 
-VIEW = View("open_runs", VERSION, OpenRun, apply=apply, place=lambda row: (GROUP, row.position))
+def _place(row: OpenRun) -> tuple[str, int]:
+    return "closed" if row.closed else GROUP, row.position
+
+
+VIEW = View("open_runs", VERSION, OpenRun, apply=apply, place=_place)
