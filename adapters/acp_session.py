@@ -78,7 +78,9 @@ class AcpSession:
         self._is_loading = False
         self._last_heard: object = None
         self._is_stopped = False
-        self._is_closed = False
+        self._shutting: asyncio.Task[None] | None = None
+        #: Nothing of the agent is left, and the loop may be gone as well: nothing more is asked of it.
+        self._is_shut = False
         self._calls: dict[str, AgentUpdate] = {}
         #: Called on the loop once nothing of the agent is left.
         self.on_closed: Callable[[], None] = lambda: None
@@ -101,9 +103,14 @@ class AcpSession:
 
     def prompt(self, text: str, observer: TurnObserver) -> TurnEnded:
         """Run one turn to its end; what the observer raises ends the turn and is raised again."""
+        if self._is_shut:
+            raise AgentFailed("agent_exited", "the session is closed", retryable=True)
         turn = Turn(self._loop, observer, f"turn of {self._request.run_id}")
         try:
             stop_reason = self._call(self._run_turn(turn, text))
+        except AgentFailed:
+            turn.finish()
+            raise
         finally:
             turn.wait()
         if turn.failure is not None:
@@ -111,21 +118,25 @@ class AcpSession:
         return TurnEnded(stop_reason=stop_reason, message=turn.message())
 
     def cancel(self) -> None:
-        self._schedule(self._cancel())
+        if not self._is_shut:
+            self._schedule(self._cancel())
 
     def stop_processes(self) -> None:
         self._is_stopped = True
-        self._call(self._process.command("stop"))
+        if not self._is_shut:
+            self._call(self._process.command("stop"))
 
     def continue_processes(self) -> None:
-        self._call(self._process.command("continue"))
+        if not self._is_shut:
+            self._call(self._process.command("continue"))
         self._is_stopped = False
 
     def kill(self) -> Sequence[int]:
-        return self._call(self._kill())
+        return [] if self._is_shut else self._call(self._kill())
 
     def close(self) -> None:
-        self._call(self.shut())
+        if not self._is_shut:
+            self._call(self.shut())
 
     # On the loop's thread
 
@@ -157,9 +168,11 @@ class AcpSession:
 
     async def shut(self) -> None:
         """End the agent, gently if it lets us. On return nothing of it is alive."""
-        if self._is_closed:
-            return
-        self._is_closed = True
+        if self._shutting is None:
+            self._shutting = self._loop.create_task(self._shut())
+        await asyncio.shield(self._shutting)
+
+    async def _shut(self) -> None:
         if not self._is_stopped and not self._failure.done():
             self._process.stdin.close()
             await asyncio.wait({self._process.exited}, timeout=CLOSE_SECONDS)
@@ -167,6 +180,7 @@ class AcpSession:
         await self._watcher
         await self._connection.close()
         self.on_closed()
+        self._is_shut = True
 
     def _learn(self, answer: object) -> None:
         try:

@@ -58,7 +58,7 @@ class Performer:
         """On return every step is done. Raises Cancelled or TurnFailed; then the rest is still to be done."""
         progress = self._session.progress
         # From the beginning, so that nobody can be faster than the step itself.
-        if any((step.get("hang") or {}).get("ignore_term") for step in progress.steps[progress.step :]):
+        if any(manners(step.get("hang")).get("ignore_term") for step in progress.steps[progress.step :]):
             self._voice.ignore_end()
         while progress.is_open:
             step: dict[str, Any] = progress.steps[progress.step]
@@ -228,8 +228,7 @@ class Performer:
         )
 
     def _do_hang(self, value: object) -> None:
-        how = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-        if how.get("ignore_cancel"):
+        if manners(value).get("ignore_cancel"):
             while True:
                 signal.pause()
         self._voice.cancelled.wait()
@@ -243,3 +242,8 @@ class Performer:
     def _do_fail(self, value: object) -> None:
         self._done()
         raise TurnFailed(str(value))
+
+
+def manners(value: object) -> dict[str, Any]:
+    """Return what a hang ignores; nothing if it does not say."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

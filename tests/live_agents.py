@@ -150,8 +150,9 @@ class InBackground:
         except BaseException as error:  # noqa: BLE001 -- raised again in `result`
             self._error = error
 
-    @property
-    def is_running(self) -> bool:
+    def runs_on(self, seconds: float) -> bool:
+        """Wait for the call's end, that long at most; True if it has not come."""
+        self._thread.join(seconds)
         return self._thread.is_alive()
 
     def result(self) -> Any:

@@ -1,0 +1,372 @@
+"""Agents that misbehave: each gets a typed failure, none fills the memory or keeps the service waiting."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steersman.adapters.acp_agents import AcpAgents
+from steersman.adapters.agents_file import AgentsFileInvalid, read_agents
+from steersman.application.ports import AgentFailed, AgentUpdate, SessionRequest
+from steersman.tests.live_agents import (
+    InBackground,
+    Recorder,
+    agents_toml,
+    family_of,
+    is_alive,
+    python_agent,
+    script,
+    wait_until,
+)
+
+#: Opens a rehearsal agent, lets it leave a detached writer behind, and then only lives.
+SERVICE = """
+import sys, time
+from pathlib import Path
+from steersman.adapters.acp_agents import AcpAgents
+from steersman.application.ports import SessionRequest
+from steersman.tests.live_agents import Recorder, script
+
+directory = Path(sys.argv[1])
+agents = AcpAgents(None, directory / "data", deadline_seconds=float(sys.argv[2]) if len(sys.argv) > 2 else None)
+session = agents.open(SessionRequest(model_id="rehearsal", run_id="run-1", cwd=directory))
+session.prompt(script({"spawn": {"path": "canary.txt", "every_ms": 100, "detached": True}}), Recorder())
+print("ready", flush=True)
+time.sleep(3600)
+"""
+MEGABYTE = 1024 * 1024
+
+
+@pytest.fixture
+def open_agent(tmp_path: Path) -> Iterator[Any]:
+    """A function that opens a session with an agent that is some Python."""
+    opened: list[AcpAgents] = []
+
+    def start(body: str, *, model: str = "", seconds: float = 60.0, session_id: str | None = None, **table: Any) -> Any:
+        file = agents_toml(tmp_path, odd={"command": python_agent(body), **table})
+        agents = AcpAgents(file, tmp_path / "data", start_timeout_seconds=seconds)
+        opened.append(agents)
+        model_id = f"odd/{model}" if model else "odd"
+        return agents.open(SessionRequest(model_id=model_id, run_id="run-1", cwd=tmp_path, session_id=session_id))
+
+    yield start
+    for agents in opened:
+        agents.close()
+
+
+def failure(call: Any) -> AgentFailed:
+    """Return the failure that a call ends with."""
+    with pytest.raises(AgentFailed) as failed:
+        call()
+    return failed.value
+
+
+# Starting
+
+
+def test_a_command_that_is_not_on_the_path_is_not_installed(tmp_path: Path) -> None:
+    with AcpAgents(agents_toml(tmp_path, gone=["no-such-agent-here", "acp"]), tmp_path) as agents:
+        assert {agent.name: agent.installed for agent in agents.known()} == {"gone": False, "rehearsal": True}
+        failed = failure(lambda: agents.open(SessionRequest(model_id="gone", run_id="r", cwd=tmp_path)))
+        assert (failed.code, failed.retryable) == ("agent_not_installed", False)
+
+
+def test_a_file_that_is_no_program_is_not_installed(tmp_path: Path) -> None:
+    program = tmp_path / "agent"
+    program.write_bytes(b"\x00\x01")
+    program.chmod(0o755)
+    with AcpAgents(agents_toml(tmp_path, bad=[str(program)]), tmp_path) as agents:
+        failed = failure(lambda: agents.open(SessionRequest(model_id="bad", run_id="r", cwd=tmp_path)))
+    assert failed.code == "agent_not_installed"
+
+
+def test_a_working_directory_that_is_gone_is_told(tmp_path: Path) -> None:
+    with AcpAgents(None, tmp_path) as agents:
+        failed = failure(lambda: agents.open(SessionRequest(model_id="rehearsal", run_id="r", cwd=tmp_path / "gone")))
+    assert "working directory" in str(failed)
+
+
+def test_an_agent_that_says_nothing_is_given_up_and_killed(open_agent: Any, tmp_path: Path) -> None:
+    body = "open('pid', 'w').write(str(os.getpid()))\ntime.sleep(3600)"
+    failed = failure(lambda: open_agent(body, seconds=1.0))
+    assert (failed.code, failed.retryable) == ("agent_start_timeout", True)
+    pid = tmp_path / "pid"
+    assert not pid.exists() or not is_alive(int(pid.read_text()))
+
+
+def test_an_agent_that_exits_at_once_is_told_with_its_last_words(open_agent: Any) -> None:
+    failed = failure(lambda: open_agent("print('no licence found', file=sys.stderr)\nsys.exit(7)"))
+    assert failed.code == "agent_exited"
+    assert "code 7" in str(failed)
+    assert "no licence found" in str(failed)
+
+
+@pytest.mark.parametrize(
+    "nonsense", ["Welcome to Agent 2000!", "[1, 2]", '{"id": {}}', '{"method": 7}', '{"id": 0, "error": 1}']
+)
+def test_nonsense_on_stdout_breaks_the_protocol(open_agent: Any, nonsense: str) -> None:
+    failed = failure(lambda: open_agent(f"print({nonsense!r}, flush=True)\ntime.sleep(3600)"))
+    assert (failed.code, failed.retryable) == ("agent_protocol_error", False)
+
+
+@pytest.mark.parametrize("result", ["None", "{'protocolVersion': 'x'}", "[]"])
+def test_a_hello_in_another_form_breaks_the_protocol(open_agent: Any, result: str) -> None:
+    failed = failure(lambda: open_agent(f"send(id=recv()['id'], result={result})\ntime.sleep(3600)"))
+    assert failed.code == "agent_protocol_error"
+
+
+def test_an_agent_without_load_session_says_so_in_its_capabilities_and_has_no_old_session(open_agent: Any) -> None:
+    session = open_agent("hello(promptCapabilities={'image': True})\nnew()\nrecv()")
+    assert session.capabilities == ("image",)
+    failed = failure(lambda: open_agent("hello()\nrecv()", session_id="s1"))
+    assert (failed.code, failed.retryable) == ("session_not_found", False)
+
+
+def test_a_load_that_fails_for_a_session_which_is_still_listed_is_no_lost_session(open_agent: Any) -> None:
+    body = (
+        "hello(loadSession=True, sessionCapabilities={'list': {}})\n"
+        "send(id=recv()['id'], error={'code': -32603, 'message': 'busy'})\n"
+        "send(id=recv()['id'], result={'sessions': [{'sessionId': 'SESSION', 'cwd': '/'}]})\nrecv()\n"
+    )
+    assert failure(lambda: open_agent(body.replace("SESSION", "s1"), session_id="s1")).code == "agent_turn_failed"
+    assert failure(lambda: open_agent(body.replace("SESSION", "s2"), session_id="s1")).code == "session_not_found"
+
+
+# Models
+
+
+def test_a_model_is_chosen_by_the_option_that_the_agent_offers(open_agent: Any, tmp_path: Path) -> None:
+    body = (
+        "hello()\n"
+        "options = [{'id': 'llm', 'category': 'model', 'type': 'select', 'name': 'M', 'currentValue': 'a', 'options': []}]\n"
+        "send(id=recv()['id'], result={'sessionId': 's1', 'configOptions': options})\n"
+        "asked = recv()\n"
+        "open('asked', 'w').write(json.dumps([asked['method'], asked['params']]))\n"
+        "send(id=asked['id'], result={'configOptions': options})\nrecv()\n"
+    )
+    open_agent(body, model="provider/big")
+    asked = (tmp_path / "asked").read_text()
+    assert '"session/set_config_option"' in asked
+    assert '"configId": "llm"' in asked
+    assert '"value": "provider/big"' in asked
+
+
+def test_a_model_that_nobody_can_choose_is_refused_and_not_ignored(open_agent: Any) -> None:
+    assert "provider/big" in str(failure(lambda: open_agent("hello()\nnew()\nrecv()", model="provider/big")))
+
+
+def test_a_model_may_be_named_in_the_environment_of_the_agent(open_agent: Any, tmp_path: Path) -> None:
+    body = "open('told', 'w').write(os.environ['MODEL'])\nhello()\nnew()\nrecv()"
+    open_agent(body, model="provider/big", env={"MODEL": "use {model}"})
+    assert (tmp_path / "told").read_text() == "use provider/big"
+
+
+# Turns
+
+
+def test_an_agent_that_dies_in_its_turn_has_its_last_messages_heard(open_agent: Any) -> None:
+    session = open_agent("hello()\nnew()\nrecv()\nsay('almost done')\nsys.exit(4)")
+    observer = Recorder()
+    assert "code 4" in str(failure(lambda: session.prompt("go", observer)))
+    assert [update.text for update in observer.of("message")] == ["almost done"]
+
+
+def test_an_agent_that_closes_its_stdout_and_lives_breaks_the_protocol(open_agent: Any) -> None:
+    session = open_agent("hello()\nnew()\nrecv()\nos.close(1)\ntime.sleep(3600)")
+    assert failure(lambda: session.prompt("go", Recorder())).code == "agent_protocol_error"
+
+
+def test_an_agent_whose_child_holds_its_stdout_is_still_seen_to_exit(open_agent: Any) -> None:
+    session = open_agent("hello()\nnew()\nrecv()\nif os.fork() == 0:\n    time.sleep(3600)\nos._exit(5)")
+    assert "code 5" in str(failure(lambda: session.prompt("go", Recorder())))
+
+
+def test_an_error_after_a_cancel_is_a_cancelled_turn(open_agent: Any) -> None:
+    body = "hello()\nnew()\nturn = recv()\nsay('hm')\nrecv()\nsend(id=turn['id'], error={'code': 1, 'message': 'aborted'})\nrecv()"
+    session = open_agent(body)
+    observer = Recorder()
+    turn = InBackground(lambda: session.prompt("go", observer))
+    wait_until(lambda: observer.updates, "the turn is under way")
+    session.cancel()
+    assert turn.result().stop_reason == "cancelled"
+
+
+def test_what_this_release_does_not_know_is_passed_over(open_agent: Any) -> None:
+    body = (
+        "hello()\nnew()\nturn = recv()\n"
+        "send(method='session/update', params={'sessionId': 's1', 'update': {'sessionUpdate': 'dance'}})\n"
+        "send(method='_vendor/news', params={})\n"
+        "send(id='q', method='fs/read_text_file', params={'sessionId': 's1', 'path': '/etc/passwd'})\n"
+        "say(str(recv()['error']['code']))\n"
+        "send(id=turn['id'], result={'stopReason': 'end_turn'})\nrecv()\n"
+    )
+    assert open_agent(body).prompt("go", Recorder()).message == "-32601"
+
+
+def test_the_chunks_of_a_message_are_one_and_messages_are_apart(open_agent: Any) -> None:
+    body = (
+        "hello()\nnew()\nturn = recv()\nsay('one ')\nsay('message')\n"
+        "send(method='session/update', params={'sessionId': 's1', 'update':\n"
+        "    {'sessionUpdate': 'tool_call', 'toolCallId': 'c', 'title': 't'}})\n"
+        "say('another')\nsend(id=turn['id'], result={'stopReason': 'end_turn'})\nrecv()\n"
+    )
+    assert open_agent(body).prompt("go", Recorder()).message == "one message\nanother"
+
+
+# Floods
+
+
+def grown_memory(before: int) -> int:
+    """Return by how many bytes this process has grown at its largest."""
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+
+
+def test_a_flood_on_stderr_neither_blocks_the_agent_nor_fills_the_memory(open_agent: Any) -> None:
+    body = (
+        "hello()\nnew()\nturn = recv()\nblock = b'x' * 65535 + b'\\n'\n"
+        "for _ in range(3200):\n    os.write(2, block)\n"
+        "send(id=turn['id'], result={'stopReason': 'end_turn'})\nrecv()\n"
+    )
+    session = open_agent(body)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    observer = Recorder()
+    assert session.prompt("go", observer).stop_reason == "end_turn"
+    assert grown_memory(before) < 64 * MEGABYTE
+    words = observer.of("stderr")
+    assert sum(len(update.text) for update in words) < MEGABYTE
+    assert "more bytes on stderr were not kept" in words[-1].text
+
+
+def test_a_flood_of_messages_waits_for_a_slow_observer_and_is_delivered_whole(open_agent: Any, tmp_path: Path) -> None:
+    body = (
+        "hello()\nnew()\nturn = recv()\ntext = 'y' * 100_000\n"
+        "for number in range(2000):\n"
+        "    say(text)\n"
+        "    if number % 100 == 0:\n        open('sent', 'w').write(str(number))\n"
+        "send(id=turn['id'], result={'stopReason': 'end_turn'})\nrecv()\n"
+    )
+
+    class Counting(Recorder):
+        characters = 0
+
+        def update(self, update: AgentUpdate) -> None:
+            self.is_asked.set()
+            self.may_answer.wait()
+            self.characters += len(update.text)
+
+    session = open_agent(body)
+    observer = Counting()
+    observer.may_answer.clear()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    turn = InBackground(lambda: session.prompt("go", observer))
+    assert observer.is_asked.wait(60)
+    session.stop_processes()  # an agent that is blocked on its full pipe can be stopped, and goes on
+    session.continue_processes()
+    observer.may_answer.set()
+    ended = turn.result()
+    assert observer.characters == 200_000_000
+    assert len(ended.message) == 256 * 1024
+    assert grown_memory(before) < 128 * MEGABYTE
+
+
+def test_a_line_without_an_end_breaks_the_protocol_and_is_not_kept(open_agent: Any) -> None:
+    session = open_agent("hello()\nnew()\nrecv()\nblock = b'z' * 65536\nwhile True:\n    os.write(1, block)\n")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    failed = failure(lambda: session.prompt("go", Recorder()))
+    assert failed.code == "agent_protocol_error"
+    assert "longer than" in str(failed)
+    assert grown_memory(before) < 128 * MEGABYTE
+
+
+# The service's own end
+
+
+def start_service(directory: Path, *arguments: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", SERVICE, str(directory), *arguments]
+    service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert service.stdout
+    assert service.stdout.readline() == "ready\n"
+    return service
+
+
+def test_a_kill_of_the_service_leaves_no_agent_and_no_detached_writer(tmp_path: Path) -> None:
+    with start_service(tmp_path) as service:
+        canary = tmp_path / "canary.txt"
+        wait_until(lambda: canary.exists() and canary.read_text(), "the writer writes")
+        # The service, the two halves of the keeper, the agent and the writer.
+        family = family_of(service.pid)
+        assert int(canary.read_text().split(" ")[0]) in family
+        assert len(family) >= 4
+        service.send_signal(signal.SIGKILL)
+        wait_until(lambda: not any(map(is_alive, family)), "nothing of the service lives")
+
+
+def test_a_service_that_hangs_loses_its_agents_at_the_deadline(tmp_path: Path) -> None:
+    with start_service(tmp_path, "10") as service:
+        family = family_of(service.pid)
+        service.send_signal(signal.SIGSTOP)
+        # The guard, a child of the service, stays as a zombie until the service runs again.
+        wait_until(lambda: not any(map(is_alive, family)), "nothing under the service lives")
+        service.kill()
+
+
+def test_a_renewed_deadline_does_not_pass(tmp_path: Path) -> None:
+    with AcpAgents(None, tmp_path / "data", deadline_seconds=3.0) as agents:
+        session = agents.open(SessionRequest(model_id="rehearsal", run_id="r", cwd=tmp_path))
+        turn = InBackground(lambda: session.prompt(script({"sleep_ms": 6000}, {"say": "alive"}), Recorder()))
+        while turn.runs_on(0.2):
+            agents.renew()
+        assert turn.result().message == "alive"
+
+
+def test_closing_all_ends_every_session_and_their_turns(tmp_path: Path) -> None:
+    agents = AcpAgents(None, tmp_path / "data")
+    sessions = [agents.open(SessionRequest(model_id="rehearsal", run_id=f"r{n}", cwd=tmp_path)) for n in range(3)]
+    observer = Recorder()
+    turn = InBackground(lambda: sessions[0].prompt(script({"say": "x"}, {"hang": {"ignore_cancel": True}}), observer))
+    wait_until(lambda: observer.updates, "the turn is under way")
+    agents.close()
+    assert failure(turn.result).code == "agent_exited"
+    assert failure(lambda: sessions[1].prompt("x", Recorder())).code == "agent_exited"
+    assert not family_of(os.getpid())
+
+
+# agents.toml
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("default = 'x'", "'x' is not among rehearsal"),
+        ("agents = 1", "must be a table"),
+        ("[agents.a]\n", "command"),
+        ("[agents.a]\ncommand = []", "empty"),
+        ("[agents.a]\ncommand = 'opencode acp'", "array"),
+        ("[agents.a]\ncommand = ['x']\nenv = { A = 1 }", "env"),
+        ("[agents.'a/b']\ncommand = ['x']", "slash"),
+        ("[agents", "agents.toml"),
+    ],
+)
+def test_an_invalid_agents_file_says_what_is_wrong(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "agents.toml").write_text(text)
+    with pytest.raises(AgentsFileInvalid, match=told):
+        read_agents(None, tmp_path)
+
+
+def test_a_file_that_is_named_must_exist_and_the_data_directorys_own_need_not(tmp_path: Path) -> None:
+    assert read_agents(None, tmp_path).default == "rehearsal"
+    with pytest.raises(AgentsFileInvalid, match=r"none\.toml"):
+        read_agents(tmp_path / "none.toml", tmp_path)
+
+
+def test_the_default_of_the_file_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "agents.toml").write_text("default = 'zed'\n[agents.zed]\ncommand = ['zed', 'acp']\n")
+    with AcpAgents(None, tmp_path) as agents:
+        assert [agent.name for agent in agents.known()] == ["zed", "rehearsal"]
+        assert agents.resolve(None) == "zed"
