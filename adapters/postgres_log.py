@@ -87,6 +87,9 @@ class LogDatastore(PostgresDatastore):
         self.pool.conninfo = url
         self.pool.kwargs = {"row_factory": dict_row, "connect_timeout": CONNECT_TIMEOUT_SECONDS}
 
+    def register_type_adapters(self) -> None:
+        """Nothing: only the library's own tables use its composite types."""
+
     def after_connect_func(self) -> Callable[[Connection[Any]], None]:
         """Return what is done to each new connection."""
 
@@ -283,5 +286,9 @@ class PostgresLog(StoredLog):
         announce: Announce = ignore,
     ) -> None:
         recorder = PostgresRecorder(LogDatastore(url))
-        recorder.create_table()
+        try:
+            recorder.create_table()
+        except BaseException:
+            recorder.close()
+            raise
         super().__init__(recorder, EventCodec(catalogue), Sequencer(recorder, clock, announce), clock)

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from eventsourcing.persistence import IntegrityError, OperationalError, StoredEvent
@@ -130,10 +131,11 @@ class SqliteRecorder(SQLiteApplicationRecorder):
 
     def __init__(self, datastore: SQLiteDatastore) -> None:
         super().__init__(datastore, events_table_name="stored_events")
+        self._writing = Lock()
 
     def create_table(self) -> None:
         """On return the tables are there, whoever made them."""
-        with translated(), self._connection(is_writer=True) as connection:
+        with translated(), self._connection() as connection:
             connection.cursor().sqlite_cursor.executescript(SCHEMA.read_text(encoding="utf-8"))
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
@@ -186,7 +188,7 @@ class SqliteRecorder(SQLiteApplicationRecorder):
 
     def answered(self, key: AnswerKey, answers_since: str) -> Answered | None:
         """Return the stored answer, unless it is older than *answers_since*."""
-        with translated(), self._connection(is_writer=False) as connection:
+        with translated(), self._connection() as connection:
             return select_answer(connection.cursor(), key, answers_since)
 
     def erase(self, runs: Sequence[str], *, output_only: bool, before: str | None) -> int:
@@ -195,7 +197,7 @@ class SqliteRecorder(SQLiteApplicationRecorder):
             with self._immediate() as cursor:
                 cursor.execute(DELETE_TEXTS, (json.dumps(runs), not output_only, before, before))
                 erased = cursor.sqlite_cursor.rowcount
-            with self._connection(is_writer=True) as connection:
+            with self._connection() as connection:
                 # The write-ahead log still holds the pages as they were; this empties it.
                 connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return erased
@@ -205,14 +207,15 @@ class SqliteRecorder(SQLiteApplicationRecorder):
         self.datastore.close()
 
     def _select(self, statement: str, values: tuple[Any, ...]) -> list[Any]:
-        with translated(), self._connection(is_writer=False) as connection:
+        with translated(), self._connection() as connection:
             cursor = connection.cursor()
             cursor.execute(statement, values)
             return cursor.fetchall()
 
     @contextmanager
     def _immediate(self) -> Generator[SQLiteCursor]:
-        with self._connection(is_writer=True) as connection:
+        # The threads of this process take turns here: SQLite would let them poll for the lock.
+        with self._writing, self._connection() as connection:
             cursor = connection.cursor()
             cursor.execute("BEGIN IMMEDIATE")
             try:
@@ -223,15 +226,19 @@ class SqliteRecorder(SQLiteApplicationRecorder):
                 raise
 
     @contextmanager
-    def _connection(self, *, is_writer: bool) -> Generator[SQLiteConnection]:
+    def _connection(self) -> Generator[SQLiteConnection]:
         """Lend a connection; what SQLite raises leaves as the library's error of that name."""
-        with self.datastore.get_connection(commit=is_writer) as connection:
+        try:
+            # Not as a "writer": the pool would keep that lock for ever when a connection cannot be made.
+            connection = self.datastore.pool.get_connection()
             try:
                 yield connection
-            except sqlite3.IntegrityError as error:
-                raise IntegrityError(str(error)) from error
-            except sqlite3.Error as error:
-                raise OperationalError(str(error)) from error
+            finally:
+                self.datastore.pool.put_connection(connection)
+        except sqlite3.IntegrityError as error:
+            raise IntegrityError(str(error)) from error
+        except sqlite3.Error as error:
+            raise OperationalError(str(error)) from error
 
 
 def select_answer(cursor: SQLiteCursor, key: AnswerKey, answers_since: str) -> Answered | None:
@@ -268,5 +275,9 @@ class SqliteLog(StoredLog):
         announce: Announce = ignore,
     ) -> None:
         recorder = SqliteRecorder(open_datastore(path))
-        recorder.create_table()
+        try:
+            recorder.create_table()
+        except BaseException:
+            recorder.close()
+            raise
         super().__init__(recorder, EventCodec(catalogue), Sequencer(recorder, clock, announce), clock)

