@@ -7,7 +7,15 @@ import msgspec
 from .event import Event, Text
 from .git import Commit
 
-ChildStatus = Literal["pending", "in_progress", "pausing", "paused", "assemble_ready", "completed", "failed"]
+ChildStatus = Literal[
+    "pending",
+    "in_progress",
+    "pausing",
+    "paused",
+    "assemble_ready",
+    "completed",
+    "failed",
+]
 
 #: A child in one of these has ended its pipeline; a revision may open it again.
 ENDED: frozenset[ChildStatus] = frozenset({"assemble_ready", "completed", "failed"})
@@ -260,6 +268,8 @@ class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str | None = None
     turn: Turn | None = None
     interruptions: int = 0
+    #: Whether its agent has begun a turn, so that it knows its task.
+    briefed: bool = False
     has_changes: bool = False
     capabilities: tuple[str, ...] = ()
     prior_run_id: str | None = None
@@ -306,10 +316,21 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
     replace = msgspec.structs.replace
     match event:
         case WorktreePrepared():
-            begun = replace(child, base=event.base, head=event.base, worktree_path=event.worktree_path)
-            return begun if child.status != "pending" else replace(begun, status="in_progress")
+            begun = replace(
+                child,
+                base=event.base,
+                head=event.base,
+                worktree_path=event.worktree_path,
+            )
+            return (
+                begun
+                if child.status != "pending"
+                else replace(begun, status="in_progress")
+            )
         case SessionOpened():
-            return replace(child, session_id=event.session_id, capabilities=event.capabilities)
+            return replace(
+                child, session_id=event.session_id, capabilities=event.capabilities
+            )
         case TurnOpened():
             turn = Turn(
                 turn_id=event.turn_id,
@@ -323,12 +344,20 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
         case TurnInterrupted():
             return replace(child, interruptions=child.interruptions + 1)
         case TurnStarted():
-            return _with_turn(child, started=True)
+            return replace(_with_turn(child, started=True), briefed=True)
         case TurnEnded():
             return _with_turn(child, stop_reason=event.stop_reason)
         case TreeCommitted():
-            changed = event.commit.tree != child.base.tree if child.base else event.has_changes
-            return replace(_with_turn(child, committed=True), head=event.commit, has_changes=changed)
+            changed = (
+                event.commit.tree != child.base.tree
+                if child.base
+                else event.has_changes
+            )
+            return replace(
+                _with_turn(child, committed=True),
+                head=event.commit,
+                has_changes=changed,
+            )
         case BaseRebuilt():
             return replace(child, base=event.base, head=event.commit, rebuilt=True)
         case PauseBegun():
@@ -336,7 +365,9 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
         case Paused():
             return replace(child, status="paused", paused=event)
         case Resumed():
-            return replace(child, status="in_progress" if child.base else "pending", paused=None)
+            return replace(
+                child, status="in_progress" if child.base else "pending", paused=None
+            )
         case AssembleReady():
             return replace(child, status="assemble_ready")
         case RunCompleted():
@@ -352,4 +383,6 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
 def _with_turn(child: ChildRun, **changes: object) -> ChildRun:
     if child.turn is None:
         return child
-    return msgspec.structs.replace(child, turn=msgspec.structs.replace(child.turn, **changes))
+    return msgspec.structs.replace(
+        child, turn=msgspec.structs.replace(child.turn, **changes)
+    )
