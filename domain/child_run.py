@@ -7,15 +7,7 @@ import msgspec
 from .event import Event, Text
 from .git import Commit
 
-ChildStatus = Literal[
-    "pending",
-    "in_progress",
-    "pausing",
-    "paused",
-    "assemble_ready",
-    "completed",
-    "failed",
-]
+ChildStatus = Literal["pending", "in_progress", "pausing", "paused", "assemble_ready", "completed", "failed"]
 
 #: A child in one of these has ended its pipeline; a revision may open it again.
 ENDED: frozenset[ChildStatus] = frozenset({"assemble_ready", "completed", "failed"})
@@ -316,21 +308,10 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
     replace = msgspec.structs.replace
     match event:
         case WorktreePrepared():
-            begun = replace(
-                child,
-                base=event.base,
-                head=event.base,
-                worktree_path=event.worktree_path,
-            )
-            return (
-                begun
-                if child.status != "pending"
-                else replace(begun, status="in_progress")
-            )
+            begun = replace(child, base=event.base, head=event.base, worktree_path=event.worktree_path)
+            return begun if child.status != "pending" else replace(begun, status="in_progress")
         case SessionOpened():
-            return replace(
-                child, session_id=event.session_id, capabilities=event.capabilities
-            )
+            return replace(child, session_id=event.session_id, capabilities=event.capabilities)
         case TurnOpened():
             turn = Turn(
                 turn_id=event.turn_id,
@@ -348,16 +329,8 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
         case TurnEnded():
             return _with_turn(child, stop_reason=event.stop_reason)
         case TreeCommitted():
-            changed = (
-                event.commit.tree != child.base.tree
-                if child.base
-                else event.has_changes
-            )
-            return replace(
-                _with_turn(child, committed=True),
-                head=event.commit,
-                has_changes=changed,
-            )
+            changed = event.commit.tree != child.base.tree if child.base else event.has_changes
+            return replace(_with_turn(child, committed=True), head=event.commit, has_changes=changed)
         case BaseRebuilt():
             return replace(child, base=event.base, head=event.commit, rebuilt=True)
         case PauseBegun():
@@ -365,9 +338,7 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
         case Paused():
             return replace(child, status="paused", paused=event)
         case Resumed():
-            return replace(
-                child, status="in_progress" if child.base else "pending", paused=None
-            )
+            return replace(child, status="in_progress" if child.base else "pending", paused=None)
         case AssembleReady():
             return replace(child, status="assemble_ready")
         case RunCompleted():
@@ -383,6 +354,4 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
 def _with_turn(child: ChildRun, **changes: object) -> ChildRun:
     if child.turn is None:
         return child
-    return msgspec.structs.replace(
-        child, turn=msgspec.structs.replace(child.turn, **changes)
-    )
+    return msgspec.structs.replace(child, turn=msgspec.structs.replace(child.turn, **changes))

@@ -7,21 +7,9 @@ import msgspec
 
 from .event import Event, Text
 
-Source = Literal[
-    "human-review", "rai", "rubberduck", "build-test", "agent", "coordinator", "step"
-]
+Source = Literal["human-review", "rai", "rubberduck", "build-test", "agent", "coordinator", "step"]
 Severity = Literal["advisory", "request-changes", "blocking"]
-Verb = Literal[
-    "stop",
-    "send",
-    "redirect",
-    "amend",
-    "dispatch-fresh",
-    "pause",
-    "resume",
-    "guidance",
-    "abort",
-]
+Verb = Literal["stop", "send", "redirect", "amend", "dispatch-fresh", "pause", "resume", "guidance", "abort"]
 Action = Literal["in_place_steer", "dispatch_fresh", "proceed", "advisory"]
 DirectiveStatus = Literal[
     "pending",
@@ -38,9 +26,7 @@ DirectiveStatus = Literal[
 TargetState = Literal["outstanding", "initiated", "confirmed", "ended"]
 
 #: A directive in one of these is closed; every accepted directive ends in exactly one of them.
-CLOSED = frozenset[DirectiveStatus](
-    {"applied", "superseded", "needs_attention", "expired"}
-)
+CLOSED = frozenset[DirectiveStatus]({"applied", "superseded", "needs_attention", "expired"})
 
 #: How often the effect of a directive may fail before a person has to look at it.
 MAX_EXECUTIONS = 3
@@ -207,11 +193,7 @@ class Directive(msgspec.Struct, frozen=True, kw_only=True):
 
     def waits_for(self, child_run_id: str) -> bool:
         """Whether the child's next turn has to carry it."""
-        return (
-            self.open
-            and self.action == "in_place_steer"
-            and self.targets.get(child_run_id) == "outstanding"
-        )
+        return self.open and self.action == "in_place_steer" and self.targets.get(child_run_id) == "outstanding"
 
     @property
     def delivered(self) -> bool:
@@ -259,8 +241,7 @@ def evolve(directive: Directive, event: Event) -> Directive:
         case SteeringDecided(phase=None):
             # One that ended between the receipt and the decision stays ended.
             targets: Mapping[str, TargetState] = {
-                child: directive.targets.get(child, "outstanding")
-                for child in event.targets
+                child: directive.targets.get(child, "outstanding") for child in event.targets
             }
             return replace(
                 directive,
@@ -274,22 +255,13 @@ def evolve(directive: Directive, event: Event) -> Directive:
             )
         case SteeringDecided(decision="dispatch_fresh"):
             # What cannot go on in place starts afresh; the healthy targets stay as they are.
-            kept = {
-                child: state
-                for child, state in directive.targets.items()
-                if child not in event.targets
-            }
-            return replace(
-                directive, targets=kept, afresh=(*directive.afresh, *event.subtask_ids)
-            )
+            kept = {child: state for child, state in directive.targets.items() if child not in event.targets}
+            return replace(directive, targets=kept, afresh=(*directive.afresh, *event.subtask_ids))
         case SteeringDecided():
-            return replace(
-                directive, action=event.decision, rationale=event.rationale, afresh=()
-            )
+            return replace(directive, action=event.decision, rationale=event.rationale, afresh=())
         case DirectiveMoved(status="decided"):
             again: Mapping[str, TargetState] = {
-                child: "outstanding" if state == "initiated" else state
-                for child, state in directive.targets.items()
+                child: "outstanding" if state == "initiated" else state for child, state in directive.targets.items()
             }
             return replace(directive, status="decided", failures=0, targets=again)
         case DirectiveMoved():
@@ -303,19 +275,10 @@ def evolve(directive: Directive, event: Event) -> Directive:
 def _executed(directive: Directive, event: RevisionExecution) -> Directive:
     replace = msgspec.structs.replace
     if event.state == "failed":
-        failed: Mapping[str, TargetState] = {
-            **directive.targets,
-            event.child_run_id: "outstanding",
-        }
+        failed: Mapping[str, TargetState] = {**directive.targets, event.child_run_id: "outstanding"}
         return replace(directive, failures=directive.failures + 1, targets=failed)
-    state: TargetState = (
-        "confirmed" if event.state == "effect_confirmed" else "initiated"
-    )
-    return replace(
-        directive,
-        status="executing",
-        targets={**directive.targets, event.child_run_id: state},
-    )
+    state: TargetState = "confirmed" if event.state == "effect_confirmed" else "initiated"
+    return replace(directive, status="executing", targets={**directive.targets, event.child_run_id: state})
 
 
 def begun_afresh(directive: Directive, subtask_id: int) -> Directive:
@@ -328,10 +291,7 @@ def not_begun(directive: Directive, child_run_id: str) -> Directive:
     """Return the directive after a turn that carried it ended before the agent showed a sign: the next one carries it."""
     if directive.targets.get(child_run_id) != "initiated":
         return directive
-    targets: Mapping[str, TargetState] = {
-        **directive.targets,
-        child_run_id: "outstanding",
-    }
+    targets: Mapping[str, TargetState] = {**directive.targets, child_run_id: "outstanding"}
     return msgspec.structs.replace(directive, targets=targets)
 
 

@@ -4,12 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import NAMESPACE_OID, uuid5
 
-from .assembly import (
-    AssemblyBlocked,
-    AssemblyStarted,
-    ChildrenComplete,
-    IneligibleSubtask,
-)
+from .assembly import AssemblyBlocked, AssemblyStarted, ChildrenComplete, IneligibleSubtask
 from .child_run import RunStarted
 from .event import Draft, Text
 from .follow import follow
@@ -41,9 +36,7 @@ def advance(run: Run, at: datetime, team: Sequence[Member] = ()) -> Sequence[Dra
     if steered or plan is None or run.ended or run.stopping:
         return steered
     if plan.status in ("planned", "dispatching"):
-        return (
-            _give_up(run, plan, at) or _dispatch(run, plan, at) or _complete(run, plan)
-        )
+        return _give_up(run, plan, at) or _dispatch(run, plan, at) or _complete(run, plan)
     if plan.status == "awaiting_assembly":
         return _assemble(run, plan)
     if plan.status == "assembly_blocked" and not _ineligible(plan) and not _stuck(run):
@@ -53,27 +46,17 @@ def advance(run: Run, at: datetime, team: Sequence[Member] = ()) -> Sequence[Dra
 
 def next_child_id(run: Run, subtask: Subtask) -> str:
     """Return the id of the next child run of a subtask: the same one however often it is asked for."""
-    return str(
-        uuid5(
-            NAMESPACE_OID, f"{run.run_id}/{subtask.subtask_id}/{subtask.dispatches + 1}"
-        )
-    )
+    return str(uuid5(NAMESPACE_OID, f"{run.run_id}/{subtask.subtask_id}/{subtask.dispatches + 1}"))
 
 
 def _give_up(run: Run, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
-    lost = frozenset(
-        s.subtask_id for s in plan.subtasks.values() if s.status in SETTLED - SATISFIED
-    )
+    lost = frozenset(s.subtask_id for s in plan.subtasks.values() if s.status in SETTLED - SATISFIED)
     drafts: list[Draft] = []
     for subtask in plan.subtasks.values():
         missing = sorted(lost.intersection(subtask.depends_on))
         if subtask.status == "pending" and missing:
-            reason = Text(
-                f"Subtask {missing[0]}, which this one depends on, ended without a result."
-            )
-            drafts.append(
-                run.on_plan(step(SubtaskFailed, subtask, "failed", at, reason=reason))
-            )
+            reason = Text(f"Subtask {missing[0]}, which this one depends on, ended without a result.")
+            drafts.append(run.on_plan(step(SubtaskFailed, subtask, "failed", at, reason=reason)))
     return drafts
 
 
@@ -82,9 +65,7 @@ def _dispatch(run: Run, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
     for subtask in frontier(plan):
         if subtask.child_run_id is not None:
             # Its base was rebuilt: the same child run does it again.
-            drafts.append(
-                run.on_plan(step(SubtaskDispatched, subtask, "dispatched", at))
-            )
+            drafts.append(run.on_plan(step(SubtaskDispatched, subtask, "dispatched", at)))
             continue
         child_id = next_child_id(run, subtask)
         prior = run.children.get(subtask.prior_child_run_id or "")
@@ -96,21 +77,11 @@ def _dispatch(run: Run, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
             subtask_id=subtask.subtask_id,
             model_id=subtask.model_id,
             worktree_branch=child_branch(child_id),
-            prior_run_id=prior.run_id
-            if prior and prior.head and not prior.discarded
-            else None,
-            prior_commit=prior.head.commit
-            if prior and prior.head and not prior.discarded
-            else None,
+            prior_run_id=prior.run_id if prior and prior.head and not prior.discarded else None,
+            prior_commit=prior.head.commit if prior and prior.head and not prior.discarded else None,
         )
         drafts.append(run.on_child(child_id, started))
-        drafts.append(
-            run.on_plan(
-                step(
-                    SubtaskDispatched, subtask, "dispatched", at, child_run_id=child_id
-                )
-            )
-        )
+        drafts.append(run.on_plan(step(SubtaskDispatched, subtask, "dispatched", at, child_run_id=child_id)))
     return drafts
 
 
@@ -129,26 +100,18 @@ def _complete(run: Run, plan: WorkPlan) -> Sequence[Draft]:
 
 
 def _ineligible(plan: WorkPlan) -> tuple[Subtask, ...]:
-    return tuple(
-        subtask for subtask in plan.subtasks.values() if subtask.status not in SATISFIED
-    )
+    return tuple(subtask for subtask in plan.subtasks.values() if subtask.status not in SATISFIED)
 
 
 def _stuck(run: Run) -> bool:
     """Whether a correction could not be carried out and waits for a person to say what becomes of it."""
-    return any(
-        directive.status == "needs_attention" for directive in run.directives.values()
-    )
+    return any(directive.status == "needs_attention" for directive in run.directives.values())
 
 
 def _assemble(run: Run, plan: WorkPlan) -> Sequence[Draft]:
     if _stuck(run):
         reason = "steering_execution_exhausted"
-        return (
-            run.coordinator(
-                AssemblyBlocked(work_plan_id=plan.work_plan_id, reason=reason)
-            ),
-        )
+        return (run.coordinator(AssemblyBlocked(work_plan_id=plan.work_plan_id, reason=reason)),)
     ineligible = _ineligible(plan)
     if ineligible:
         blocked = AssemblyBlocked(
@@ -157,11 +120,7 @@ def _assemble(run: Run, plan: WorkPlan) -> Sequence[Draft]:
             ineligible_subtask_ids=tuple(s.subtask_id for s in ineligible),
             ineligible_subtasks=tuple(
                 IneligibleSubtask(
-                    id=s.subtask_id,
-                    title=s.title,
-                    status=s.status,
-                    agent=s.assigned_agent,
-                    reason=s.reason,
+                    id=s.subtask_id, title=s.title, status=s.status, agent=s.assigned_agent, reason=s.reason
                 )
                 for s in ineligible
             ),

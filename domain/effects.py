@@ -72,11 +72,7 @@ def next_effects(run: Run) -> tuple[Effect, ...]:
     if not run.exists or run.unknown_topic is not None:
         return ()
     if run.ended:
-        return (
-            ()
-            if run.worktrees_removed
-            else (ClearAway(id=f"{run.run_id}/clear-away", run_id=run.run_id),)
-        )
+        return () if run.worktrees_removed else (ClearAway(id=f"{run.run_id}/clear-away", run_id=run.run_id),)
     if run.stopping:
         # Nothing is begun any more; what is at work stays its own thread's until it is killed.
         return (*_steering(run), *_work(run))
@@ -93,11 +89,7 @@ def _steering(run: Run) -> tuple[Effect, ...]:
             continue
         if directive.verb in ("stop", "abort"):
             effects.append(
-                EndWorkers(
-                    id=f"{directive.directive_id}/end",
-                    run_id=run.run_id,
-                    directive_id=directive.directive_id,
-                )
+                EndWorkers(id=f"{directive.directive_id}/end", run_id=run.run_id, directive_id=directive.directive_id)
             )
             continue
         for child_id in directive.targets:
@@ -108,45 +100,20 @@ def _steering(run: Run) -> tuple[Effect, ...]:
 def _on_child(run: Run, directive: Directive, child: ChildRun) -> tuple[Effect, ...]:
     of: dict[str, str] = {"run_id": run.run_id, "child_run_id": child.run_id}
     if directive.verb == "pause" and child.status == "pausing":
-        return (
-            PauseWorker(
-                id=f"{directive.directive_id}/pause",
-                directive_id=directive.directive_id,
-                **of,
-            ),
-        )
+        return (PauseWorker(id=f"{directive.directive_id}/pause", directive_id=directive.directive_id, **of),)
     if directive.verb == "resume" and child.status == "paused":
-        return (
-            ResumeWorker(
-                id=f"{directive.directive_id}/resume",
-                directive_id=directive.directive_id,
-                **of,
-            ),
-        )
+        return (ResumeWorker(id=f"{directive.directive_id}/resume", directive_id=directive.directive_id, **of),)
     turn = child.turn
     waits = directive.verb == "redirect" and directive.waits_for(child.run_id)
-    if (
-        waits
-        and turn is not None
-        and turn.stop_reason is None
-        and child.status == "in_progress"
-    ):
-        return (
-            EndTurn(
-                id=f"{child.run_id}/end-turn/{turn.number}", turn_id=turn.turn_id, **of
-            ),
-        )
+    if waits and turn is not None and turn.stop_reason is None and child.status == "in_progress":
+        return (EndTurn(id=f"{child.run_id}/end-turn/{turn.number}", turn_id=turn.turn_id, **of),)
     return ()
 
 
 def _work(run: Run) -> tuple[Effect, ...]:
     if run.plan is None:
         return ()
-    at_work = (
-        subtask.child_run_id
-        for _, subtask in sorted(run.plan.subtasks.items())
-        if subtask.in_flight
-    )
+    at_work = (subtask.child_run_id for _, subtask in sorted(run.plan.subtasks.items()) if subtask.in_flight)
     return tuple(
         WorkOnSubtask(id=f"{child_id}/work", run_id=run.run_id, child_run_id=child_id)
         for child_id in at_work
@@ -158,14 +125,8 @@ def _assembly(run: Run) -> tuple[Effect, ...]:
     if run.plan is None or run.assembly is None or run.plan.status != "assembling":
         return ()
     if run.plan.stage is None:
-        return (
-            AssembleChildren(
-                id=f"{run.run_id}/assemble/{run.assembly.round}", run_id=run.run_id
-            ),
-        )
+        return (AssembleChildren(id=f"{run.run_id}/assemble/{run.assembly.round}", run_id=run.run_id),)
     if run.plan.stage == "merge":
         round_and_try = f"{run.assembly.round}/{run.assembly.approvals}"
-        return (
-            MergeAssembly(id=f"{run.run_id}/merge/{round_and_try}", run_id=run.run_id),
-        )
+        return (MergeAssembly(id=f"{run.run_id}/merge/{round_and_try}", run_id=run.run_id),)
     return ()

@@ -9,12 +9,7 @@ from . import assembly as assembling
 from . import child_run, work_plan
 from . import directive as steering
 from .child_run import BaseRebuilt, RunCancelled, RunFailed, RunStarted
-from .directive import (
-    DirectiveMoved,
-    RevisionExecution,
-    SteeringDecided,
-    SteeringReceived,
-)
+from .directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
 from .event import Event, Fact, Unknown
 from .run import CoordinatorStarted, Run, RunStatus
 from .work_plan import PlanStatus, SubtaskMoved, WorkPlanMade
@@ -30,18 +25,14 @@ def evolve(run: Run, fact: Fact) -> Run:
     at = fact.at.isoformat()
     event = fact.event
     if isinstance(event, Unknown):
-        return msgspec.structs.replace(
-            run, unknown_topic=run.unknown_topic or event.topic
-        )
+        return msgspec.structs.replace(run, unknown_topic=run.unknown_topic or event.topic)
     if fact.run is not None and fact.run != fact.root:
         return _evolve_child(run, fact.run, event, at)
     if isinstance(event, WorkPlanMade):
         return msgspec.structs.replace(run, plan=work_plan.planned(event))
     if isinstance(event, SubtaskMoved):
         return _evolve_subtask(run, event)
-    if isinstance(
-        event, SteeringReceived | SteeringDecided | DirectiveMoved | RevisionExecution
-    ):
+    if isinstance(event, SteeringReceived | SteeringDecided | DirectiveMoved | RevisionExecution):
         return _evolve_steering(run, event, fact.position, at)
     return _evolve_coordinator(run, fact, at)
 
@@ -51,24 +42,15 @@ def _evolve_child(run: Run, child_run_id: str, event: Event, at: str) -> Run:
         child = child_run.started(event, at)
     elif (known := run.children.get(child_run_id)) is not None:
         child = child_run.evolve(known, event, at)
-        if (
-            isinstance(event, child_run.TurnEnded)
-            and known.turn is not None
-            and not known.turn.started
-        ):
-            again = {
-                key: steering.not_begun(directive, child_run_id)
-                for key, directive in run.directives.items()
-            }
+        if isinstance(event, child_run.TurnEnded) and known.turn is not None and not known.turn.started:
+            again = {key: steering.not_begun(directive, child_run_id) for key, directive in run.directives.items()}
             run = msgspec.structs.replace(run, directives=again)
     else:
         return run
     run = msgspec.structs.replace(run, children={**run.children, child_run_id: child})
     if isinstance(event, BaseRebuilt) and run.plan is not None:
         current = work_plan.change_subtasks(
-            run.plan,
-            (child.subtask_id,),
-            lambda s: msgspec.structs.replace(s, outdated=False),
+            run.plan, (child.subtask_id,), lambda s: msgspec.structs.replace(s, outdated=False)
         )
         run = msgspec.structs.replace(run, plan=current)
     if child.status != "failed":
@@ -78,10 +60,7 @@ def _evolve_child(run: Run, child_run_id: str, event: Event, at: str) -> Run:
 
 def _undeliverable(run: Run, child_run_id: str) -> Run:
     """Nothing can be delivered to this child any more."""
-    ended = {
-        key: steering.ended_for(directive, child_run_id)
-        for key, directive in run.directives.items()
-    }
+    ended = {key: steering.ended_for(directive, child_run_id) for key, directive in run.directives.items()}
     return msgspec.structs.replace(run, directives=ended)
 
 
@@ -99,24 +78,11 @@ def _evolve_subtask(run: Run, event: SubtaskMoved) -> Run:
         run = replace(run, directives={**run.directives, begun.directive_id: begun})
     if not isinstance(event, work_plan.SubtaskDispatched | work_plan.SubtaskPending):
         return run
-    run = replace(
-        _plan(_close_gate(run), "dispatching", stage=None, status_reason=None),
-        status="in_progress",
-    )
+    run = replace(_plan(_close_gate(run), "dispatching", stage=None, status_reason=None), status="in_progress")
     child = run.children.get(event.child_run_id or "")
-    if (
-        isinstance(event, work_plan.SubtaskDispatched)
-        and child is not None
-        and child.status in child_run.ENDED
-    ):
+    if isinstance(event, work_plan.SubtaskDispatched) and child is not None and child.status in child_run.ENDED:
         # The same child run goes on: its session, worktree and history are what a correction needs.
-        run = replace(
-            run,
-            children={
-                **run.children,
-                child.run_id: replace(child, status="in_progress"),
-            },
-        )
+        run = replace(run, children={**run.children, child.run_id: replace(child, status="in_progress")})
     return run
 
 
@@ -130,23 +96,12 @@ def _evolve_steering(
     match event:
         case SteeringReceived():
             run = replace(
-                run,
-                directives={
-                    **run.directives,
-                    event.directive_id: steering.received(event, position, at),
-                },
+                run, directives={**run.directives, event.directive_id: steering.received(event, position, at)}
             )
-            return (
-                run
-                if event.direct or event.severity == "advisory"
-                else _close_gate(run)
-            )
+            return run if event.direct or event.severity == "advisory" else _close_gate(run)
         case SteeringDecided():
             run = _charge(run, event)
-            if (
-                event.decision == "proceed"
-                and not run.directives[event.directive_id].direct
-            ):
+            if event.decision == "proceed" and not run.directives[event.directive_id].direct:
                 run = replace(run, escalation=event.rationale)
         case DirectiveMoved(work_plan_id=str()):
             return _fresh_budget(run, event)
@@ -155,22 +110,12 @@ def _evolve_steering(
     directive = run.directives.get(event.directive_id)
     if directive is None:
         return run
-    return replace(
-        run,
-        directives={
-            **run.directives,
-            directive.directive_id: steering.evolve(directive, event),
-        },
-    )
+    return replace(run, directives={**run.directives, directive.directive_id: steering.evolve(directive, event)})
 
 
 def _close_gate(run: Run) -> Run:
     """A correction of the assembled work is under way: nobody can approve that tree any more."""
-    if (
-        run.plan is None
-        or run.assembly is None
-        or run.plan.status not in ("in_review", "assembling")
-    ):
+    if run.plan is None or run.assembly is None or run.plan.status not in ("in_review", "assembling"):
         return run
     closed = msgspec.structs.replace(run.assembly, gate_open=False)
     run = _plan(run, "assembly_steering", stage=None, status_reason=None)
@@ -183,20 +128,14 @@ def _charge(run: Run, event: SteeringDecided) -> Run:
     plan = work_plan.change_subtasks(
         run.plan,
         [int(subtask_id) for subtask_id in event.rotated_from],
-        lambda s: msgspec.structs.replace(
-            s, locked_out=s.locked_out | {event.rotated_from[str(s.subtask_id)]}
-        ),
+        lambda s: msgspec.structs.replace(s, locked_out=s.locked_out | {event.rotated_from[str(s.subtask_id)]}),
     )
     if event.charged:
-        plan = msgspec.structs.replace(
-            plan, steering_iterations=plan.steering_iterations + 1
-        )
+        plan = msgspec.structs.replace(plan, steering_iterations=plan.steering_iterations + 1)
         plan = work_plan.change_subtasks(
             plan,
             event.subtask_ids,
-            lambda s: msgspec.structs.replace(
-                s, recovery_attempts=s.recovery_attempts + 1
-            ),
+            lambda s: msgspec.structs.replace(s, recovery_attempts=s.recovery_attempts + 1),
         )
     return msgspec.structs.replace(run, plan=plan)
 
@@ -205,14 +144,10 @@ def _fresh_budget(run: Run, event: DirectiveMoved) -> Run:
     if run.plan is None:
         return run
     plan = msgspec.structs.replace(
-        run.plan,
-        steering_iterations=0,
-        human_review_round_trips=event.human_review_round_trip or 0,
+        run.plan, steering_iterations=0, human_review_round_trips=event.human_review_round_trip or 0
     )
     plan = work_plan.change_subtasks(
-        plan,
-        event.reset_subtask_ids,
-        lambda s: msgspec.structs.replace(s, recovery_attempts=0),
+        plan, event.reset_subtask_ids, lambda s: msgspec.structs.replace(s, recovery_attempts=0)
     )
     return msgspec.structs.replace(run, plan=plan)
 
@@ -229,30 +164,18 @@ def _evolve_coordinator(run: Run, fact: Fact, at: str) -> Run:
         case assembling.AssemblyStarted():
             return _plan(run, "assembling", stage=None, status_reason=None)
         case assembling.AssemblyBlocked():
-            return _park(
-                _plan(
-                    run,
-                    "assembly_blocked",
-                    status_reason=f"assembly_blocked: {event.reason}",
-                )
-            )
+            return _park(_plan(run, "assembly_blocked", status_reason=f"assembly_blocked: {event.reason}"))
         case assembling.ReviewRequested():
             shown = _plan(run, "in_review", stage="review", status_reason=event.reason)
             return replace(shown, status="awaiting_review", escalation=None)
         case assembling.ReviewApproved():
-            return replace(
-                _plan(run, "assembling", stage="merge", status_reason=None),
-                status="in_progress",
-            )
+            return replace(_plan(run, "assembling", stage="merge", status_reason=None), status="in_progress")
         case assembling.MergeBlocked():
             return replace(
-                _plan(run, "in_review", stage="review", status_reason=event.reason),
-                status="awaiting_review",
+                _plan(run, "in_review", stage="review", status_reason=event.reason), status="awaiting_review"
             )
         case assembling.Recovered():
-            run = replace(
-                run, status="in_progress", result=None, worktrees_removed=False
-            )
+            run = replace(run, status="in_progress", result=None, worktrees_removed=False)
             return _plan(run, "dispatching", stage=None, status_reason=None)
         case assembling.WorktreesRemoved():
             return replace(run, worktrees_removed=True)
@@ -263,23 +186,13 @@ def _evolve_coordinator(run: Run, fact: Fact, at: str) -> Run:
 def _evolve_end(run: Run, event: Event) -> Run:
     match event:
         case assembling.AssemblyCompleted():
-            return _end(
-                _plan(run, "complete", stage="done"), "completed", "assembly_complete"
-            )
+            return _end(_plan(run, "complete", stage="done"), "completed", "assembly_complete")
         case assembling.AssemblyDeclined():
-            return _end(
-                _park(_plan(run, "assembly_declined")), "declined", "assembly_declined"
-            )
+            return _end(_park(_plan(run, "assembly_declined")), "declined", "assembly_declined")
         case assembling.MergeFailed():
-            return _end(
-                _park(_plan(run, "assembly_failed")),
-                "merge_failed",
-                f"assembly_merge_failed: {event.reason}",
-            )
+            return _end(_park(_plan(run, "assembly_failed")), "merge_failed", f"assembly_merge_failed: {event.reason}")
         case RunFailed():
-            return _end(
-                _park(_plan(run, "assembly_failed")), "failed", event.error_code
-            )
+            return _end(_park(_plan(run, "assembly_failed")), "failed", event.error_code)
         case RunCancelled():
             return _end(_park(_plan(run, "assembly_failed")), "failed", event.reason)
         case _:
@@ -306,24 +219,18 @@ def _begin(run: Run, run_id: str, event: CoordinatorStarted) -> Run:
 def _plan(run: Run, status: PlanStatus, **changes: str | None) -> Run:
     if run.plan is None:
         return run
-    return msgspec.structs.replace(
-        run, plan=msgspec.structs.replace(run.plan, status=status, **changes)
-    )
+    return msgspec.structs.replace(run, plan=msgspec.structs.replace(run.plan, status=status, **changes))
 
 
 def _park(run: Run) -> Run:
     if run.plan is None:
         return run
-    return msgspec.structs.replace(
-        run, plan=msgspec.structs.replace(run.plan, terminal_stage=run.plan.stage)
-    )
+    return msgspec.structs.replace(run, plan=msgspec.structs.replace(run.plan, terminal_stage=run.plan.stage))
 
 
 def _end(run: Run, status: RunStatus, result: str) -> Run:
     if run.plan is not None and status != "completed":
-        run = msgspec.structs.replace(
-            run, plan=msgspec.structs.replace(run.plan, status_reason=result)
-        )
+        run = msgspec.structs.replace(run, plan=msgspec.structs.replace(run.plan, status_reason=result))
     return msgspec.structs.replace(run, status=status, result=result)
 
 

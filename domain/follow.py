@@ -11,13 +11,7 @@ from datetime import datetime
 from .assembly import ChangesRequested, Recovered, ReviewRequested
 from .authors import rotate
 from .child_run import ENDED, PauseBegun, RunCancelled
-from .directive import (
-    Directive,
-    DirectiveMoved,
-    DirectiveStatus,
-    RevisionExecution,
-    SteeringDecided,
-)
+from .directive import Directive, DirectiveMoved, DirectiveStatus, RevisionExecution, SteeringDecided
 from .event import Draft, Text
 from .run import Run
 from .steering_table import concerned, decide
@@ -41,20 +35,14 @@ def follow(run: Run, at: datetime, team: Sequence[Member]) -> Sequence[Draft]:
     return ()
 
 
-def close_all(
-    run: Run, status: DirectiveStatus, reason: str, *, but: str | None = None
-) -> Sequence[Draft]:
+def close_all(run: Run, status: DirectiveStatus, reason: str, *, but: str | None = None) -> Sequence[Draft]:
     """Return the ends of all open directives (except one): nothing outlives the gate or the end of what it is about."""
     return tuple(
-        moved(run, directive, status, reason)
-        for directive in run.open_directives()
-        if directive.directive_id != but
+        moved(run, directive, status, reason) for directive in run.open_directives() if directive.directive_id != but
     )
 
 
-def moved(
-    run: Run, directive: Directive, status: DirectiveStatus, reason: str | None = None
-) -> Draft:
+def moved(run: Run, directive: Directive, status: DirectiveStatus, reason: str | None = None) -> Draft:
     """Return the step of a directive, on the coordinator's stream."""
     event = DirectiveMoved(
         directive_id=directive.directive_id,
@@ -92,15 +80,10 @@ def feedback_rounds(run: Run, subtask_id: int) -> tuple[Directive, ...]:
 
 
 def _decided(run: Run, directive: Directive) -> Sequence[Draft]:
-    return tuple(
-        run.on_directive(directive.directive_id, decision)
-        for decision in decide(run, directive)
-    )
+    return tuple(run.on_directive(directive.directive_id, decision) for decision in decide(run, directive))
 
 
-def _followed(
-    run: Run, directive: Directive, at: datetime, team: Sequence[Member]
-) -> Sequence[Draft]:
+def _followed(run: Run, directive: Directive, at: datetime, team: Sequence[Member]) -> Sequence[Draft]:
     match directive.action:
         case "advisory":
             return (moved(run, directive, "applied"),)
@@ -138,14 +121,8 @@ def _begin_pause(run: Run, directive: Directive) -> Sequence[Draft]:
             return (proof(run, directive, child_id), moved(run, directive, "applied"))
         if child.status != "pausing":
             why = f"pause {directive.directive_id}"
-            resumes = (
-                d
-                for d in run.open_directives()
-                if d.verb == "resume" and child_id in d.targets
-            )
-            begun = run.on_child(
-                child_id, PauseBegun(directive_id=directive.directive_id)
-            )
+            resumes = (d for d in run.open_directives() if d.verb == "resume" and child_id in d.targets)
+            begun = run.on_child(child_id, PauseBegun(directive_id=directive.directive_id))
             return (*(moved(run, other, "superseded", why) for other in resumes), begun)
     return ()
 
@@ -154,18 +131,9 @@ def _escalate(run: Run, directive: Directive) -> Sequence[Draft]:
     """The durable human gate: open it over what is assembled, or leave it to the next one when nothing is."""
     applied = moved(run, directive, "applied")
     plan, assembly = run.plan, run.assembly
-    if (
-        plan is None
-        or assembly is None
-        or assembly.head is None
-        or plan.status != "assembly_steering"
-    ):
+    if plan is None or assembly is None or assembly.head is None or plan.status != "assembly_steering":
         return (applied,)
-    rounds = [
-        d.feedback
-        for d in run.directives.values()
-        if d.severity != "advisory" and str(d.feedback).strip()
-    ]
+    rounds = [d.feedback for d in run.directives.values() if d.severity != "advisory" and str(d.feedback).strip()]
     requested = ReviewRequested(
         work_plan_id=plan.work_plan_id,
         integration_branch=assembly.branch,
@@ -179,16 +147,10 @@ def _escalate(run: Run, directive: Directive) -> Sequence[Draft]:
         escalated=True,
         reason=directive.rationale,
         accumulated_feedback=tuple(
-            Text(str(words)[:MAX_FEEDBACK_CHARACTERS])
-            for words in rounds[-MAX_ACCUMULATED_FEEDBACK:]
+            Text(str(words)[:MAX_FEEDBACK_CHARACTERS]) for words in rounds[-MAX_ACCUMULATED_FEEDBACK:]
         ),
     )
-    others = close_all(
-        run,
-        "superseded",
-        "The gate was opened for a person.",
-        but=directive.directive_id,
-    )
+    others = close_all(run, "superseded", "The gate was opened for a person.", but=directive.directive_id)
     return (*others, run.coordinator(requested), applied)
 
 
@@ -203,17 +165,11 @@ def _recover(run: Run, directive: Directive, at: datetime) -> Sequence[Draft]:
         reset_subtask_ids=directive.afresh,
         instruction=directive.feedback,
     )
-    resets = [
-        d
-        for part in _parts(run, directive.afresh)
-        for d in _pending_afresh(run, part, directive, at)
-    ]
+    resets = [d for part in _parts(run, directive.afresh) for d in _pending_afresh(run, part, directive, at)]
     return (run.coordinator(recovered), *resets, moved(run, directive, "applied"))
 
 
-def _start_afresh(
-    run: Run, directive: Directive, at: datetime, team: Sequence[Member]
-) -> Sequence[Draft]:
+def _start_afresh(run: Run, directive: Directive, at: datetime, team: Sequence[Member]) -> Sequence[Draft]:
     """
     Start the subtasks that cannot go on in place with a new child run each, and an author whose work was not rejected.
 
@@ -222,9 +178,7 @@ def _start_afresh(
     parts = _parts(run, directive.afresh)
     if not parts:
         return ()
-    if directive.action == "dispatch_fresh" and not any(
-        feedback_rounds(run, part.subtask_id) for part in parts
-    ):
+    if directive.action == "dispatch_fresh" and not any(feedback_rounds(run, part.subtask_id) for part in parts):
         why = "lockout_no_context: there is no feedback to hand over, so a person has to decide."
         return (_further(run, directive, "proceed", why, "lockout_no_context", parts),)
     rotation = rotate(parts, team)
@@ -232,47 +186,23 @@ def _start_afresh(
     changes = _changes_requested(run, directive, named)
     if rotation.chosen:
         locked = {str(p.subtask_id): p.assigned_agent for p in parts}
-        chosen = {
-            str(subtask_id): member.name
-            for subtask_id, member in rotation.chosen.items()
-        }
-        why = (
-            "The work was rejected, so other authors take it over: "
-            + ", ".join(sorted(set(chosen.values())))
-            + "."
-        )
-        decision = _further(
-            run,
-            directive,
-            "dispatch_fresh",
-            why,
-            "author_rotation",
-            (),
-            locked=locked,
-            chosen=chosen,
-        )
+        chosen = {str(subtask_id): member.name for subtask_id, member in rotation.chosen.items()}
+        why = "The work was rejected, so other authors take it over: " + ", ".join(sorted(set(chosen.values()))) + "."
+        decision = _further(run, directive, "dispatch_fresh", why, "author_rotation", (), locked=locked, chosen=chosen)
     else:
         why = "single_eligible_agent: nobody else fits, so the same author goes on with the feedback so far."
-        decision = _further(
-            run, directive, "dispatch_fresh", why, "author_rotation", ()
-        )
+        decision = _further(run, directive, "dispatch_fresh", why, "author_rotation", ())
     resets = [
         draft
         for part in parts
-        for draft in _pending_afresh(
-            run, part, directive, at, rotation.chosen.get(part.subtask_id)
-        )
+        for draft in _pending_afresh(run, part, directive, at, rotation.chosen.get(part.subtask_id))
     ]
     dependants = _outdate(run, directive, [part.subtask_id for part in parts], at)
     return (decision, *changes, *resets, *dependants)
 
 
 def _pending_afresh(
-    run: Run,
-    part: Subtask,
-    directive: Directive,
-    at: datetime,
-    author: Member | None = None,
+    run: Run, part: Subtask, directive: Directive, at: datetime, author: Member | None = None
 ) -> Sequence[Draft]:
     event = SubtaskPending(
         subtask_id=part.subtask_id,
@@ -288,9 +218,7 @@ def _pending_afresh(
     if child is None or child.status in ENDED:
         return (run.on_plan(event),)
     # Nobody works for it from here on, so it must not be left as if somebody did.
-    cancelled = RunCancelled(
-        reason="steering_dispatch_fresh", directive_id=directive.directive_id
-    )
+    cancelled = RunCancelled(reason="steering_dispatch_fresh", directive_id=directive.directive_id)
     return (run.on_child(child.run_id, cancelled), run.on_plan(event))
 
 
@@ -313,9 +241,7 @@ def _further(
         subtask_ids=tuple(part.subtask_id for part in parts),
         attempt=directive.attempt,
         phase=phase,
-        failed_subtask_ids=tuple(p.subtask_id for p in parts)
-        if phase == "in_place_revision_failed_terminal"
-        else (),
+        failed_subtask_ids=tuple(p.subtask_id for p in parts) if phase == "in_place_revision_failed_terminal" else (),
         targets=targets,
         rotated_from=locked or {},
         rotated_to=chosen or {},
@@ -332,13 +258,9 @@ def _give_up_in_place(run: Run, directive: Directive) -> Sequence[Draft]:
     """A child that failed under its revision starts afresh, visibly; the healthy ones are kept."""
     if directive.direct or run.plan is None:
         return ()
-    failed = (
-        part for part in concerned(run.plan, directive) if part.status == "failed"
-    )
+    failed = (part for part in concerned(run.plan, directive) if part.status == "failed")
     lost = [part for part in failed if not _was_ended(run, part)]
-    targets = tuple(
-        part.child_run_id for part in lost if part.child_run_id in directive.targets
-    )
+    targets = tuple(part.child_run_id for part in lost if part.child_run_id in directive.targets)
     parts = [part for part in lost if part.child_run_id in targets]
     if not parts:
         return ()
@@ -352,41 +274,21 @@ def _reopen(run: Run, directive: Directive, at: datetime) -> Sequence[Draft]:
     """Children that were done go on under the same id; what builds on them is to be done again after them."""
     if run.plan is None:
         return ()
-    owners = {
-        child_id: run.plan.of_child(child_id)
-        for child_id, s in directive.targets.items()
-        if s == "outstanding"
-    }
+    owners = {child_id: run.plan.of_child(child_id) for child_id, s in directive.targets.items() if s == "outstanding"}
     # A dependant that waits for what it builds on is taken up after it, and hears of the directive then.
-    ids = [
-        part.subtask_id
-        for part in owners.values()
-        if part is not None and part.status in SATISFIED
-    ]
+    ids = [part.subtask_id for part in owners.values() if part is not None and part.status in SATISFIED]
     if not ids:
         return ()
     again = (
         run.on_plan(
-            step(
-                SubtaskDispatched,
-                run.plan.subtasks[i],
-                "dispatched",
-                at,
-                directive_id=directive.directive_id,
-            )
+            step(SubtaskDispatched, run.plan.subtasks[i], "dispatched", at, directive_id=directive.directive_id)
         )
         for i in ids
     )
-    return (
-        *_changes_requested(run, directive, ids),
-        *again,
-        *_outdate(run, directive, ids, at),
-    )
+    return (*_changes_requested(run, directive, ids), *again, *_outdate(run, directive, ids, at))
 
 
-def _outdate(
-    run: Run, directive: Directive, changed: Iterable[int], at: datetime
-) -> Sequence[Draft]:
+def _outdate(run: Run, directive: Directive, changed: Iterable[int], at: datetime) -> Sequence[Draft]:
     assert run.plan is not None
     named = {*directive.subtask_ids, *changed}
     return tuple(
@@ -396,14 +298,10 @@ def _outdate(
     )
 
 
-def _changes_requested(
-    run: Run, directive: Directive, subtask_ids: Sequence[int]
-) -> Sequence[Draft]:
+def _changes_requested(run: Run, directive: Directive, subtask_ids: Sequence[int]) -> Sequence[Draft]:
     if directive.direct or run.plan is None or run.plan.status != "assembly_steering":
         return ()
-    dependants = tuple(
-        i for i in run.plan.dependants(subtask_ids) if i not in directive.subtask_ids
-    )
+    dependants = tuple(i for i in run.plan.dependants(subtask_ids) if i not in directive.subtask_ids)
     event = ChangesRequested(
         work_plan_id=run.plan.work_plan_id,
         directive_id=directive.directive_id,
@@ -425,36 +323,17 @@ def _close(run: Run, directive: Directive) -> Sequence[Draft]:
     if directive.direct:
         if directive.confirmed or not directive.targets:
             return (moved(run, directive, "applied"),)
-        return (
-            moved(
-                run,
-                directive,
-                "expired",
-                "The child run ended before it could be delivered.",
-            ),
-        )
+        return (moved(run, directive, "expired", "The child run ended before it could be delivered."),)
     if directive.action == "dispatch_fresh" and not directive.targets:
         return (moved(run, directive, "applied"),)
     parts = concerned(run.plan, directive) if run.plan else ()
-    reached = (
-        part
-        for part in parts
-        if part.child_run_id in directive.targets and not _was_ended(run, part)
-    )
-    return (
-        (moved(run, directive, "applied"),)
-        if all(part.status in SATISFIED for part in reached)
-        else ()
-    )
+    reached = (part for part in parts if part.child_run_id in directive.targets and not _was_ended(run, part))
+    return (moved(run, directive, "applied"),) if all(part.status in SATISFIED for part in reached) else ()
 
 
 def _was_ended(run: Run, part: Subtask) -> bool:
     """Whether somebody stopped or aborted the subtask's child: then no correction starts it again by itself."""
-    ends = (
-        d
-        for d in run.directives.values()
-        if d.verb in ("stop", "abort") and d.status == "applied"
-    )
+    ends = (d for d in run.directives.values() if d.verb in ("stop", "abort") and d.status == "applied")
     return any(part.child_run_id in directive.targets for directive in ends)
 
 

@@ -45,9 +45,7 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
     tree_hash: str | None = None
 
 
-def request_changes(
-    run: Run, command: RequestChanges, touched: Touched
-) -> Sequence[Draft]:
+def request_changes(run: Run, command: RequestChanges, touched: Touched) -> Sequence[Draft]:
     """
     Receive a person's request at the gate; the gate closes, and the plan's budgets start anew.
 
@@ -56,13 +54,7 @@ def request_changes(
         Invalid: the feedback is too long, or too many files are named.
     """
     assembly = run.assembly
-    if (
-        assembly is None
-        or not assembly.gate_open
-        or assembly.head is None
-        or run.plan is None
-        or run.stopping
-    ):
+    if assembly is None or not assembly.gate_open or assembly.head is None or run.plan is None or run.stopping:
         raise NoReviewPending
     if len(command.feedback.encode(errors="replace")) > MAX_FEEDBACK_BYTES:
         raise Invalid(f"`feedback` has more than {MAX_FEEDBACK_BYTES} bytes.")
@@ -86,9 +78,7 @@ def request_changes(
         work_plan_id=run.plan.work_plan_id,
         source="human-review",
         human_review_round_trip=run.plan.human_review_round_trips + 1,
-        reset_subtask_ids=tuple(
-            sorted({*found.subtask_ids, *run.plan.dependants(found.subtask_ids)})
-        ),
+        reset_subtask_ids=tuple(sorted({*found.subtask_ids, *run.plan.dependants(found.subtask_ids)})),
         note="A person asked for changes, so the coordinator's budgets start anew.",
     )
     return (*drafts, run.coordinator(fresh))
@@ -109,13 +99,7 @@ def receive_signal(run: Run, signal: Signal, touched: Touched) -> Sequence[Draft
         tree_hash=signal.tree_hash,
         target_files=tuple(Text(path) for path in signal.target_files),
         created_by=signal.created_by,
-        payload_hash=payload_hash(
-            {
-                "source": signal.source,
-                "severity": signal.severity,
-                "feedback": signal.feedback,
-            }
-        ),
+        payload_hash=payload_hash({"source": signal.source, "severity": signal.severity, "feedback": signal.feedback}),
         direct=False,
     )
     drafts = list(queued(run, received))

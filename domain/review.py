@@ -59,11 +59,7 @@ class HeadMoved(Rejected):
 
 
 def open_gate(
-    run: Run,
-    assembled: Commit,
-    *,
-    has_changes: bool,
-    conflicts: Sequence[ConflictAutoResolved],
+    run: Run, assembled: Commit, *, has_changes: bool, conflicts: Sequence[ConflictAutoResolved]
 ) -> Sequence[Draft]:
     """The work is assembled: show what was resolved on the way, and wait for a person."""
     plan, assembly = assembling(run)
@@ -83,11 +79,7 @@ def open_gate(
         reason=run.escalation,
     )
     shown = (run.coordinator(conflict) for conflict in conflicts)
-    return (
-        *shown,
-        *close_all(run, "expired", "The assembly gate was opened."),
-        run.coordinator(requested),
-    )
+    return (*shown, *close_all(run, "expired", "The assembly gate was opened."), run.coordinator(requested))
 
 
 def review(run: Run, command: ReviewAssembly) -> Sequence[Draft]:
@@ -101,13 +93,7 @@ def review(run: Run, command: ReviewAssembly) -> Sequence[Draft]:
     if len(command.feedback.encode(errors="replace")) > MAX_FEEDBACK_BYTES:
         raise Invalid(f"`feedback` has more than {MAX_FEEDBACK_BYTES} bytes.")
     plan, assembly = run.plan, run.assembly
-    if (
-        plan is None
-        or assembly is None
-        or not assembly.gate_open
-        or assembly.gate_id is None
-        or assembly.head is None
-    ):
+    if plan is None or assembly is None or not assembly.gate_open or assembly.gate_id is None or assembly.head is None:
         raise NoReviewPending
     if command.tree_hash is not None and command.tree_hash != assembly.head.tree:
         raise HeadMoved(expected=command.tree_hash, actual=assembly.head.tree)
@@ -118,10 +104,7 @@ def review(run: Run, command: ReviewAssembly) -> Sequence[Draft]:
             reason=Text(command.feedback),
             reviewer=command.reviewer,
         )
-        return (
-            *close_all(run, "superseded", "The assembled work was declined."),
-            run.coordinator(declined),
-        )
+        return (*close_all(run, "superseded", "The assembled work was declined."), run.coordinator(declined))
     if any(directive.severity != "advisory" for directive in run.open_directives()):
         # A stop, or guidance for finished work: it came first, and this tree is no longer what will be merged.
         raise NoReviewPending(
@@ -133,39 +116,27 @@ def review(run: Run, command: ReviewAssembly) -> Sequence[Draft]:
         reviewer=command.reviewer,
         tree_hash=assembly.head.tree,
     )
-    started = MergeStarted(
-        work_plan_id=plan.work_plan_id, integration_branch=assembly.branch
-    )
+    started = MergeStarted(work_plan_id=plan.work_plan_id, integration_branch=assembly.branch)
     return (run.coordinator(approved), run.coordinator(started))
 
 
 def prepare_merge(run: Run, old: str, new: str) -> Sequence[Draft]:
     """Name the one move that the merge makes, before it is made."""
     plan, _ = merging(run)
-    return (
-        run.coordinator(
-            MergePrepared(
-                work_plan_id=plan.work_plan_id, branch=run.branch, old=old, new=new
-            )
-        ),
-    )
+    return (run.coordinator(MergePrepared(work_plan_id=plan.work_plan_id, branch=run.branch, old=old, new=new)),)
 
 
 def block_merge(run: Run, reason: str) -> Sequence[Draft]:
     """Nothing was moved, and may be tried again: the gate opens once more."""
     plan, _ = merging(run)
-    return (
-        run.coordinator(MergeBlocked(work_plan_id=plan.work_plan_id, reason=reason)),
-    )
+    return (run.coordinator(MergeBlocked(work_plan_id=plan.work_plan_id, reason=reason)),)
 
 
 def fail_merge(run: Run, conflicting_paths: Sequence[str]) -> Sequence[Draft]:
     """The originating branch cannot take the work without a person."""
     plan, _ = merging(run)
     paths = tuple(Text(path) for path in conflicting_paths)
-    event = MergeFailed(
-        work_plan_id=plan.work_plan_id, reason="merge_conflict", conflicting_files=paths
-    )
+    event = MergeFailed(work_plan_id=plan.work_plan_id, reason="merge_conflict", conflicting_files=paths)
     return (*close_all(run, "expired", "The merge failed."), run.coordinator(event))
 
 
@@ -173,29 +144,20 @@ def complete_merge(run: Run, commit: str) -> Sequence[Draft]:
     """The originating branch holds the work, so the run has reached its goal."""
     plan, assembly = merging(run)
     scribe = WorkflowStep(
-        step="scribe",
-        status="skipped",
-        label="Scribe",
-        message=Text("This project has no scribe agent."),
+        step="scribe", status="skipped", label="Scribe", message=Text("This project has no scribe agent.")
     )
     completed = AssemblyCompleted(
-        work_plan_id=plan.work_plan_id,
-        integration_branch=assembly.branch,
-        commit_hash=commit,
+        work_plan_id=plan.work_plan_id, integration_branch=assembly.branch, commit_hash=commit
     )
     return (
-        run.coordinator(
-            MergeCompleted(work_plan_id=plan.work_plan_id, commit_hash=commit)
-        ),
+        run.coordinator(MergeCompleted(work_plan_id=plan.work_plan_id, commit_hash=commit)),
         run.coordinator(scribe),
         *close_all(run, "expired", "The run has reached its goal."),
         run.coordinator(completed),
     )
 
 
-def fail_run(
-    run: Run, *, error_code: str, message: str, retryable: bool
-) -> Sequence[Draft]:
+def fail_run(run: Run, *, error_code: str, message: str, retryable: bool) -> Sequence[Draft]:
     """The coordinator run ends without a result."""
     if run.ended or run.stopping:
         # Whoever stops it says how it ended.
@@ -210,13 +172,7 @@ def remove_worktrees(run: Run) -> Sequence[Draft]:
     if run.worktrees_removed or not run.ended:
         raise Overtaken
     # Housekeeping belongs to the tree and to nobody's feed: a feed ends with the fact that ended its run.
-    return (
-        Draft(
-            stream=f"{run.stream}/housekeeping",
-            event=WorktreesRemoved(run_id=run.run_id),
-            root=run.run_id,
-        ),
-    )
+    return (Draft(stream=f"{run.stream}/housekeeping", event=WorktreesRemoved(run_id=run.run_id), root=run.run_id),)
 
 
 def assembling(run: Run) -> tuple[WorkPlan, Assembly]:

@@ -12,9 +12,7 @@ from .event import Draft, Event, Text
 from .git import Commit
 from .work_plan import WorkPlan
 
-RunStatus = Literal[
-    "in_progress", "awaiting_review", "completed", "declined", "merge_failed", "failed"
-]
+RunStatus = Literal["in_progress", "awaiting_review", "completed", "declined", "merge_failed", "failed"]
 
 #: A run in one of these has ended.
 TERMINAL = frozenset[RunStatus]({"completed", "declined", "merge_failed", "failed"})
@@ -94,22 +92,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def stopping(self) -> bool:
         """Whether somebody has stopped the whole run, and its agents have not all ended yet."""
-        return any(
-            directive.stops_run
-            for directive in self.directives.values()
-            if directive.open
-        )
+        return any(directive.stops_run for directive in self.directives.values() if directive.open)
 
     @property
     def merging(self) -> bool:
         """Whether the assembled work is being merged, or is merged: too late to correct it."""
         plan = self.plan
         return plan is not None and (
-            plan.status == "complete"
-            or (
-                plan.status == "assembling"
-                and plan.stage in ("merge", "scribe", "done")
-            )
+            plan.status == "complete" or (plan.status == "assembling" and plan.stage in ("merge", "scribe", "done"))
         )
 
     def coordinator(self, event: Event) -> Draft:
@@ -119,33 +109,19 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     def on_plan(self, event: Event, work_plan_id: str | None = None) -> Draft:
         """Return the draft of a fact on the work plan's stream; it is part of the coordinator's feed."""
         plan_id = work_plan_id or (self.plan.work_plan_id if self.plan else "")
-        return Draft(
-            stream=plan_stream(plan_id), event=event, run=self.run_id, root=self.run_id
-        )
+        return Draft(stream=plan_stream(plan_id), event=event, run=self.run_id, root=self.run_id)
 
     def on_directive(self, directive_id: str, event: Event) -> Draft:
         """Return the draft of a fact on a directive's stream; it is part of the coordinator's feed."""
-        return Draft(
-            stream=directive_stream(directive_id),
-            event=event,
-            run=self.run_id,
-            root=self.run_id,
-        )
+        return Draft(stream=directive_stream(directive_id), event=event, run=self.run_id, root=self.run_id)
 
     def open_directives(self) -> tuple[Directive, ...]:
         """Return the directives that something is left to do about, oldest first."""
-        return tuple(
-            directive for directive in self.directives.values() if directive.open
-        )
+        return tuple(directive for directive in self.directives.values() if directive.open)
 
     def on_child(self, child_run_id: str, event: Event) -> Draft:
         """Return the draft of a fact on a child run's stream."""
-        return Draft(
-            stream=run_stream(child_run_id),
-            event=event,
-            run=child_run_id,
-            root=self.run_id,
-        )
+        return Draft(stream=run_stream(child_run_id), event=event, run=child_run_id, root=self.run_id)
 
 
 def plan_stream(work_plan_id: str) -> str:

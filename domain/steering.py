@@ -116,13 +116,8 @@ def steer_run(run: Run, command: SteerRun, touched: Touched) -> Sequence[Draft]:
         RecoveryExhausted: a parked run in which every subtask has used its budget.
     """
     _check_instruction(command)
-    if (
-        command.target_child_run_id is not None
-        and command.target_child_run_id not in run.children
-    ):
-        raise SteeringInvalid(
-            f"{command.target_child_run_id} is not a child run of this run."
-        )
+    if command.target_child_run_id is not None and command.target_child_run_id not in run.children:
+        raise SteeringInvalid(f"{command.target_child_run_id} is not a child run of this run.")
     if run.ended and not parked.can_resume(run, command.kind):
         raise RunNotActive
     _check_steerable(run)
@@ -132,9 +127,7 @@ def steer_run(run: Run, command: SteerRun, touched: Touched) -> Sequence[Draft]:
         return _receive_at_gate(run, command, touched)
     advice = command.kind == "send" and run.status == "awaiting_review"
     targets = () if advice else _targets(run, command)
-    return _receipt(
-        run, command, targets, severity="advisory" if advice else "request-changes"
-    )
+    return _receipt(run, command, targets, severity="advisory" if advice else "request-changes")
 
 
 def steer_worker(run: Run, command: SteerWorker) -> Sequence[Draft]:
@@ -145,9 +138,7 @@ def steer_worker(run: Run, command: SteerWorker) -> Sequence[Draft]:
         RunNotActive, RunNotSteerable, AlreadyMerged, SessionMismatch, QueueFull: not now; nothing is stored.
     """
     _check_steerable(run)
-    child = _at_work(
-        run, command.child_run_id, revisable=command.kind in ("guidance", "redirect")
-    )
+    child = _at_work(run, command.child_run_id, revisable=command.kind in ("guidance", "redirect"))
     if command.session_id and command.session_id != child.session_id:
         raise SessionMismatch(expected=command.session_id, actual=child.session_id)
     if command.kind == "pause" and child.status in ("pausing", "paused"):
@@ -160,9 +151,7 @@ def steer_worker(run: Run, command: SteerWorker) -> Sequence[Draft]:
         source="human-review",
         severity="request-changes",
         verb=command.kind,
-        target_scope=TargetScope(
-            kind="subtask", subtask_ids=(child.subtask_id,), child_run_id=child.run_id
-        ),
+        target_scope=TargetScope(kind="subtask", subtask_ids=(child.subtask_id,), child_run_id=child.run_id),
         feedback=Text(command.text),
         tree_hash=None,
         target_files=(),
@@ -177,9 +166,7 @@ def steer_worker(run: Run, command: SteerWorker) -> Sequence[Draft]:
     return queued(run, received)
 
 
-def resolve(
-    run: Run, directive_id: str, action: Literal["retry", "abandon"]
-) -> Sequence[Draft]:
+def resolve(run: Run, directive_id: str, action: Literal["retry", "abandon"]) -> Sequence[Draft]:
     """
     Say what becomes of a directive whose effect failed too often: try it again with a fresh count, or give it up.
 
@@ -202,9 +189,7 @@ def _check_instruction(command: SteerRun) -> None:
     if command.kind in ("redirect", "amend") and not command.instruction.strip():
         raise SteeringInvalid(f"`instruction` cannot be blank for a {command.kind}.")
     if len(command.instruction.encode(errors="replace")) > MAX_INSTRUCTION_BYTES:
-        raise SteeringInvalid(
-            f"`instruction` has more than {MAX_INSTRUCTION_BYTES} bytes."
-        )
+        raise SteeringInvalid(f"`instruction` has more than {MAX_INSTRUCTION_BYTES} bytes.")
 
 
 def _check_steerable(run: Run) -> None:
@@ -216,17 +201,11 @@ def _check_steerable(run: Run) -> None:
 
 def _targets(run: Run, command: SteerRun) -> tuple[str, ...]:
     if command.target_child_run_id is not None:
-        child = _at_work(
-            run, command.target_child_run_id, revisable=command.kind != "stop"
-        )
+        child = _at_work(run, command.target_child_run_id, revisable=command.kind != "stop")
         _check_queue(run, child.run_id)
         return (child.run_id,)
     parts = run.plan.subtasks.values() if run.plan else ()
-    targets = tuple(
-        part.child_run_id
-        for part in parts
-        if part.in_flight and part.child_run_id is not None
-    )
+    targets = tuple(part.child_run_id for part in parts if part.in_flight and part.child_run_id is not None)
     if not targets and command.kind != "stop":
         raise NothingToSteer
     for target in targets:
@@ -239,9 +218,7 @@ def _at_work(run: Run, child_run_id: str, *, revisable: bool) -> ChildRun:
     child = run.children.get(child_run_id)
     subtask = run.plan.of_child(child_run_id) if run.plan else None
     if child is None or subtask is None or run.ended:
-        raise RunNotActive(
-            "This child run has ended, and another one has taken over or the run is over."
-        )
+        raise RunNotActive("This child run has ended, and another one has taken over or the run is over.")
     finished = child.status in ENDED and subtask.status in SATISFIED
     if child.status in ENDED and not (finished and revisable):
         raise RunNotActive("This child run has ended.")
@@ -249,10 +226,7 @@ def _at_work(run: Run, child_run_id: str, *, revisable: bool) -> ChildRun:
 
 
 def _check_queue(run: Run, child_run_id: str) -> None:
-    waiting = sum(
-        d.direct and d.targets.get(child_run_id) == "outstanding"
-        for d in run.open_directives()
-    )
+    waiting = sum(d.direct and d.targets.get(child_run_id) == "outstanding" for d in run.open_directives())
     if waiting >= MAX_QUEUED:
         raise QueueFull
 
@@ -260,13 +234,7 @@ def _check_queue(run: Run, child_run_id: str) -> None:
 def _receive_at_gate(run: Run, command: SteerRun, touched: Touched) -> Sequence[Draft]:
     files: tuple[str, ...] = ()
     if command.target_child_run_id is not None:
-        files = tuple(
-            sorted(
-                touched.get(
-                    run.children[command.target_child_run_id].subtask_id, frozenset()
-                )
-            )
-        )
+        files = tuple(sorted(touched.get(run.children[command.target_child_run_id].subtask_id, frozenset())))
     request = RequestChanges(
         directive_id=command.directive_id,
         feedback=command.instruction,
@@ -281,9 +249,7 @@ def _receive_parked(run: Run, command: SteerRun) -> Sequence[Draft]:
         return _receipt(run, command, (), severity="advisory")
     resets = parked.subtasks_to_reset(run, command.kind)
     if resets is None:
-        raise NothingToSteer(
-            "An amend restarts flagged subtasks only, and there are none. Send a redirect instead."
-        )
+        raise NothingToSteer("An amend restarts flagged subtasks only, and there are none. Send a redirect instead.")
     return _receipt(run, command, (), subtask_ids=resets)
 
 
@@ -297,28 +263,19 @@ def _receipt(
 ) -> Sequence[Draft]:
     verb: Verb = command.kind
     one = command.target_child_run_id
-    ids = subtask_ids or tuple(
-        sorted(run.children[target].subtask_id for target in targets)
-    )
+    ids = subtask_ids or tuple(sorted(run.children[target].subtask_id for target in targets))
     received = SteeringReceived(
         directive_id=command.directive_id,
         source="human-review",
         severity=severity,
         verb=verb,
-        target_scope=TargetScope(
-            kind="subtask" if one else "run", subtask_ids=ids, child_run_id=one
-        ),
+        target_scope=TargetScope(kind="subtask" if one else "run", subtask_ids=ids, child_run_id=one),
         feedback=Text(command.instruction),
         tree_hash=None,
         target_files=(),
         created_by=command.principal,
         payload_hash=payload_hash(
-            {
-                "kind": verb,
-                "run_id": run.run_id,
-                "target_child_run_id": one or "",
-                "instruction": command.instruction,
-            }
+            {"kind": verb, "run_id": run.run_id, "target_child_run_id": one or "", "instruction": command.instruction}
         ),
         direct=True,
         targets=targets,

@@ -39,15 +39,7 @@ def decide(run: Run, directive: Directive) -> tuple[SteeringDecided, ...]:
         return (_direct(run, directive),)
     plan = run.plan
     if plan is None:
-        return (
-            _decided(
-                directive,
-                "proceed",
-                "There is no work plan to change, so a person has to decide.",
-                (),
-                0,
-            ),
-        )
+        return (_decided(directive, "proceed", "There is no work plan to change, so a person has to decide.", (), 0),)
     subtasks = concerned(plan, directive)
     attempt = plan.steering_iterations + 1
     ids = tuple(subtask.subtask_id for subtask in subtasks)
@@ -77,41 +69,19 @@ def _direct(run: Run, directive: Directive) -> SteeringDecided:
     rationale = f"direct:{directive.verb}"
     if directive.severity == "advisory":
         return _decided(directive, "advisory", rationale, directive.subtask_ids, 0)
-    stands_still = run.ended or (
-        run.plan is not None and run.plan.status == "assembly_blocked"
-    )
-    if (
-        directive.verb in ("redirect", "amend")
-        and not directive.targets
-        and stands_still
-    ):
-        return _decided(
-            directive, "dispatch_fresh", rationale, directive.subtask_ids, 0
-        )
+    stands_still = run.ended or (run.plan is not None and run.plan.status == "assembly_blocked")
+    if directive.verb in ("redirect", "amend") and not directive.targets and stands_still:
+        return _decided(directive, "dispatch_fresh", rationale, directive.subtask_ids, 0)
     action = _DIRECT[directive.verb]
-    return _decided(
-        directive,
-        action,
-        rationale,
-        directive.subtask_ids,
-        0,
-        targets=tuple(directive.targets),
-    )
+    return _decided(directive, action, rationale, directive.subtask_ids, 0, targets=tuple(directive.targets))
 
 
-def _choose(
-    run: Run, plan: WorkPlan, directive: Directive, subtasks: Sequence[Subtask]
-) -> tuple[Action | None, str]:
+def _choose(run: Run, plan: WorkPlan, directive: Directive, subtasks: Sequence[Subtask]) -> tuple[Action | None, str]:
     if directive.severity == "advisory":
         return "advisory", "The signal is advice: it is shown, and nothing is changed."
     if not subtasks:
-        return (
-            "proceed",
-            "The signal is about no subtask of the plan, so a person has to decide.",
-        )
-    worn_out = [
-        s.subtask_id for s in subtasks if s.recovery_attempts >= MAX_RECOVERY_ATTEMPTS
-    ]
+        return "proceed", "The signal is about no subtask of the plan, so a person has to decide."
+    worn_out = [s.subtask_id for s in subtasks if s.recovery_attempts >= MAX_RECOVERY_ATTEMPTS]
     if worn_out:
         return "proceed", (
             f"Subtask {worn_out[0]} has used its budget of {MAX_RECOVERY_ATTEMPTS} attempts, so a person has to decide."
@@ -124,25 +94,16 @@ def _choose(
     if directive.severity == "blocking":
         return "proceed", "The signal is blocking, so a person has to decide."
     if _stale(run, directive):
-        return (
-            "proceed",
-            "The signal is about a tree that is no longer the assembled one, so a person has to decide.",
-        )
+        return "proceed", "The signal is about a tree that is no longer the assembled one, so a person has to decide."
     return None, ""
 
 
 def _stale(run: Run, directive: Directive) -> bool:
     head = run.assembly.head if run.assembly else None
-    return (
-        directive.tree_hash is not None
-        and head is not None
-        and directive.tree_hash != head.tree
-    )
+    return directive.tree_hash is not None and head is not None and directive.tree_hash != head.tree
 
 
-def _go_on(
-    run: Run, directive: Directive, subtasks: Iterable[Subtask], attempt: int
-) -> tuple[SteeringDecided, ...]:
+def _go_on(run: Run, directive: Directive, subtasks: Iterable[Subtask], attempt: int) -> tuple[SteeringDecided, ...]:
     """Budgets are charged once for the directive, with its first decision, for every subtask that it is about."""
     in_place: dict[int, ChildRun] = {}
     afresh: list[int] = []
@@ -155,43 +116,15 @@ def _go_on(
     everybody = tuple(sorted((*in_place, *afresh)))
     why = _prefix(run) + "The request can be met within the budgets. "
     if not in_place:
-        text = (
-            why
-            + f"{_named(afresh)} cannot go on in place ({_reason(run, afresh)}), so the work starts afresh."
-        )
-        return (
-            _decided(
-                directive, "dispatch_fresh", text, everybody, attempt, charged=True
-            ),
-        )
-    text = (
-        why
-        + f"{_named(in_place)} can go on in place: same child run, same session, same worktree."
-    )
+        text = why + f"{_named(afresh)} cannot go on in place ({_reason(run, afresh)}), so the work starts afresh."
+        return (_decided(directive, "dispatch_fresh", text, everybody, attempt, charged=True),)
+    text = why + f"{_named(in_place)} can go on in place: same child run, same session, same worktree."
     children = tuple(child.run_id for child in in_place.values())
-    first = _decided(
-        directive,
-        "in_place_steer",
-        text,
-        everybody,
-        attempt,
-        charged=True,
-        targets=children,
-    )
+    first = _decided(directive, "in_place_steer", text, everybody, attempt, charged=True, targets=children)
     if not afresh:
         return (first,)
     rest = f"{_named(afresh)} cannot go on in place ({_reason(run, afresh)}), so that part starts afresh."
-    return (
-        first,
-        _decided(
-            directive,
-            "dispatch_fresh",
-            rest,
-            tuple(afresh),
-            attempt,
-            phase="mixed_targets",
-        ),
-    )
+    return (first, _decided(directive, "dispatch_fresh", rest, tuple(afresh), attempt, phase="mixed_targets"))
 
 
 def _reason(run: Run, subtask_ids: Iterable[int]) -> str:

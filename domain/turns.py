@@ -64,16 +64,12 @@ def child_at_work(run: Run, child_run_id: str) -> tuple[ChildRun, Subtask]:
     return child, subtask
 
 
-def prepare_worktree(
-    run: Run, child_run_id: str, base: Commit, path: str, at: datetime
-) -> Sequence[Draft]:
+def prepare_worktree(run: Run, child_run_id: str, base: Commit, path: str, at: datetime) -> Sequence[Draft]:
     """The worktree stands at *base*, so the subtask runs."""
     child, subtask = child_at_work(run, child_run_id)
     if child.base is not None:
         raise Overtaken
-    prepared = WorktreePrepared(
-        base=base, worktree_path=Text(path), worktree_branch=child.branch
-    )
+    prepared = WorktreePrepared(base=base, worktree_path=Text(path), worktree_branch=child.branch)
     running = step(SubtaskRunning, subtask, "running", at)
     return (run.on_child(child_run_id, prepared), run.on_plan(running))
 
@@ -86,14 +82,10 @@ def take_up(run: Run, child_run_id: str, at: datetime) -> Sequence[Draft]:
     return (run.on_plan(step(SubtaskRunning, subtask, "running", at)),)
 
 
-def open_session(
-    run: Run, child_run_id: str, session_id: str, capabilities: Sequence[str]
-) -> Sequence[Draft]:
+def open_session(run: Run, child_run_id: str, session_id: str, capabilities: Sequence[str]) -> Sequence[Draft]:
     """An agent process stands ready with this session."""
     child, _ = child_at_work(run, child_run_id)
-    opened = SessionOpened(
-        session_id=session_id, model_id=child.model_id, capabilities=tuple(capabilities)
-    )
+    opened = SessionOpened(session_id=session_id, model_id=child.model_id, capabilities=tuple(capabilities))
     return (run.on_child(child_run_id, opened),)
 
 
@@ -106,14 +98,8 @@ def open_turn(run: Run, child_run_id: str) -> Sequence[Draft]:
     child, subtask = child_at_work(run, child_run_id)
     if child.head is None:
         raise Overtaken
-    waiting = [
-        directive
-        for directive in run.directives.values()
-        if directive.waits_for(child_run_id)
-    ]
-    if child.status in ("pausing", "paused") or (
-        child.turn is not None and not waiting and not child.rebuilt
-    ):
+    waiting = [directive for directive in run.directives.values() if directive.waits_for(child_run_id)]
+    if child.status in ("pausing", "paused") or (child.turn is not None and not waiting and not child.rebuilt):
         return ()
     number = child.turn.number + 1 if child.turn else 1
     turn_id = str(uuid5(NAMESPACE_OID, f"{child_run_id}/turn/{number}"))
@@ -127,34 +113,17 @@ def open_turn(run: Run, child_run_id: str) -> Sequence[Draft]:
         parent=child.head,
     )
     # The marker keeps a second launcher away; the proof comes with the first sign that the agent works on it.
-    return (
-        run.on_child(child_run_id, opened),
-        *_mark(run, waiting, child_run_id, "initiated"),
-    )
+    return (run.on_child(child_run_id, opened), *_mark(run, waiting, child_run_id, "initiated"))
 
 
-def _prompt(
-    run: Run,
-    child: ChildRun,
-    subtask: Subtask,
-    turn_id: str,
-    waiting: Sequence[Directive],
-) -> str:
+def _prompt(run: Run, child: ChildRun, subtask: Subtask, turn_id: str, waiting: Sequence[Directive]) -> str:
     told = {directive.directive_id for directive in waiting}
-    before = [
-        d
-        for d in feedback_rounds(run, subtask.subtask_id)
-        if d.directive_id not in told
-    ]
+    before = [d for d in feedback_rounds(run, subtask.subtask_id) if d.directive_id not in told]
     before = [d for d in before if d.targets.get(child.run_id) != "outstanding"]
     if not child.briefed:
         # It knows nothing of its task, nor of what was said to the one before it.
         return prompts.task_prompt(run, subtask, turn_id, before, waiting)
-    earlier = (
-        [d for d in before if not d.direct]
-        if any(not d.direct for d in waiting)
-        else []
-    )
+    earlier = [d for d in before if not d.direct] if any(not d.direct for d in waiting) else []
     return prompts.revision_prompt(turn_id, earlier, waiting, rebuilt=child.rebuilt)
 
 
@@ -181,20 +150,14 @@ def _mark(
     )
 
 
-def interrupt_turn(
-    run: Run, child_run_id: str, *, found_in_history: bool, session_kept: bool
-) -> Sequence[Draft]:
+def interrupt_turn(run: Run, child_run_id: str, *, found_in_history: bool, session_kept: bool) -> Sequence[Draft]:
     """An open turn is taken up again. Raises InterruptedTooOften past the bound."""
     child, _ = child_at_work(run, child_run_id)
     if child.turn is None or child.turn.stop_reason is not None:
         raise Overtaken
     if child.interruptions >= MAX_INTERRUPTIONS:
         raise InterruptedTooOften
-    event = TurnInterrupted(
-        turn_id=child.turn.turn_id,
-        found_in_history=found_in_history,
-        session_kept=session_kept,
-    )
+    event = TurnInterrupted(turn_id=child.turn.turn_id, found_in_history=found_in_history, session_kept=session_kept)
     return (run.on_child(child_run_id, event),)
 
 
@@ -203,9 +166,7 @@ def start_turn(run: Run, child_run_id: str) -> Sequence[Draft]:
     child, _ = child_at_work(run, child_run_id)
     if child.turn is None or child.turn.started:
         return ()
-    carried = [
-        run.directives[i] for i in child.turn.directive_ids if run.directives[i].open
-    ]
+    carried = [run.directives[i] for i in child.turn.directive_ids if run.directives[i].open]
     started = run.on_child(child_run_id, TurnStarted(turn_id=child.turn.turn_id))
     return (started, *_mark(run, carried, child_run_id, "effect_confirmed"))
 
@@ -215,14 +176,8 @@ def end_turn(run: Run, child_run_id: str, stop_reason: str) -> Sequence[Draft]:
     child, _ = child_at_work(run, child_run_id)
     if child.turn is None or child.turn.stop_reason is not None:
         raise Overtaken
-    ended = run.on_child(
-        child_run_id, TurnEnded(turn_id=child.turn.turn_id, stop_reason=stop_reason)
-    )
-    return (
-        (*start_turn(run, child_run_id), ended)
-        if stop_reason == "end_turn"
-        else (ended,)
-    )
+    ended = run.on_child(child_run_id, TurnEnded(turn_id=child.turn.turn_id, stop_reason=stop_reason))
+    return (*start_turn(run, child_run_id), ended) if stop_reason == "end_turn" else (ended,)
 
 
 def is_cut_short(run: Run, child_run_id: str) -> bool:
@@ -230,10 +185,7 @@ def is_cut_short(run: Run, child_run_id: str) -> bool:
     child = run.children[child_run_id]
     if child.turn is None or child.turn.stop_reason is not None:
         return False
-    redirected = any(
-        d.verb == "redirect" and d.waits_for(child_run_id)
-        for d in run.directives.values()
-    )
+    redirected = any(d.verb == "redirect" and d.waits_for(child_run_id) for d in run.directives.values())
     return redirected or child.status == "pausing"
 
 
@@ -247,33 +199,22 @@ def fail_execution(run: Run, child_run_id: str, reason: str) -> Sequence[Draft]:
     child, _ = child_at_work(run, child_run_id)
     if child.turn is None or child.turn.started or child.turn.stop_reason is not None:
         return ()
-    carried = [
-        run.directives[i] for i in child.turn.directive_ids if run.directives[i].open
-    ]
+    carried = [run.directives[i] for i in child.turn.directive_ids if run.directives[i].open]
     if not carried:
         return ()
     marks = _mark(run, carried, child_run_id, "failed", reason[:MAX_MESSAGE_CHARACTERS])
-    worn_out = [
-        directive for directive in carried if directive.failures + 1 >= MAX_EXECUTIONS
-    ]
+    worn_out = [directive for directive in carried if directive.failures + 1 >= MAX_EXECUTIONS]
     if not worn_out:
         return marks
-    given_up = tuple(
-        moved(run, directive, "needs_attention", "steering_execution_exhausted")
-        for directive in worn_out
-    )
+    given_up = tuple(moved(run, directive, "needs_attention", "steering_execution_exhausted") for directive in worn_out)
     if not child.briefed:
         # Not even its task was begun, so the turn cannot count as done: it is tried once more, without them.
         return (*marks, *given_up)
-    ended = run.on_child(
-        child_run_id, TurnEnded(turn_id=child.turn.turn_id, stop_reason="cancelled")
-    )
+    ended = run.on_child(child_run_id, TurnEnded(turn_id=child.turn.turn_id, stop_reason="cancelled"))
     return (*marks, *given_up, ended)
 
 
-def rebuild_base(
-    run: Run, child_run_id: str, base: Commit, commit: Commit, at: datetime
-) -> Sequence[Draft]:
+def rebuild_base(run: Run, child_run_id: str, base: Commit, commit: Commit, at: datetime) -> Sequence[Draft]:
     """The child's branch has taken in what its producers made anew, so its agent looks at its part once more."""
     child, subtask = child_at_work(run, child_run_id)
     if not subtask.outdated:
@@ -282,16 +223,12 @@ def rebuild_base(
     return (run.on_child(child.run_id, BaseRebuilt(base=base, commit=commit)), running)
 
 
-def dispatch_outdated_afresh(
-    run: Run, child_run_id: str, at: datetime
-) -> Sequence[Draft]:
+def dispatch_outdated_afresh(run: Run, child_run_id: str, at: datetime) -> Sequence[Draft]:
     """The child's own work does not fit onto its new base, so the subtask starts afresh from there."""
     child, subtask = child_at_work(run, child_run_id)
     if not subtask.outdated:
         raise Overtaken
-    why = Text(
-        "What this subtask builds on was changed in the same places, so it starts afresh."
-    )
+    why = Text("What this subtask builds on was changed in the same places, so it starts afresh.")
     cancelled = run.on_child(child.run_id, RunCancelled(reason="base_conflict"))
     pending = SubtaskPending(
         subtask_id=subtask.subtask_id,
@@ -306,14 +243,7 @@ def dispatch_outdated_afresh(
 
 
 def _dispatch_fresh_said(run: Run, subtask: Subtask) -> Sequence[Draft]:
-    cause = next(
-        (
-            d
-            for d in reversed(tuple(run.directives.values()))
-            if not d.direct and d.action is not None
-        ),
-        None,
-    )
+    cause = next((d for d in reversed(tuple(run.directives.values())) if not d.direct and d.action is not None), None)
     if cause is None:
         return ()
     decision = SteeringDecided(
@@ -333,9 +263,7 @@ def commit_tree(run: Run, child_run_id: str, commit: Commit) -> Sequence[Draft]:
     if child.turn is None or child.turn.committed or child.head is None:
         raise Overtaken
     changed = commit.tree != child.head.tree
-    event = TreeCommitted(
-        turn_id=child.turn.turn_id, commit=commit, has_changes=changed
-    )
+    event = TreeCommitted(turn_id=child.turn.turn_id, commit=commit, has_changes=changed)
     return (run.on_child(child_run_id, event),)
 
 
@@ -357,19 +285,11 @@ def settle_child(run: Run, child_run_id: str, at: datetime) -> Sequence[Draft]:
         commit_hash=child.head.commit,
         has_changes=True,
     )
-    return _both(
-        run, child, ready, step(SubtaskAssembleReady, subtask, "assemble_ready", at)
-    )
+    return _both(run, child, ready, step(SubtaskAssembleReady, subtask, "assemble_ready", at))
 
 
 def fail_child(
-    run: Run,
-    child_run_id: str,
-    at: datetime,
-    *,
-    error_code: str,
-    message: str,
-    retryable: bool,
+    run: Run, child_run_id: str, at: datetime, *, error_code: str, message: str, retryable: bool
 ) -> Sequence[Draft]:
     """The child run ends without a result, and so does its subtask."""
     child, subtask = child_at_work(run, child_run_id)
@@ -378,27 +298,17 @@ def fail_child(
         raise Overtaken
     words = Text(message[:MAX_MESSAGE_CHARACTERS])
     failed = RunFailed(message=words, error_code=error_code, retryable=retryable)
-    ends = _both(
-        run, child, failed, step(SubtaskFailed, subtask, "failed", at, reason=words)
-    )
+    ends = _both(run, child, failed, step(SubtaskFailed, subtask, "failed", at, reason=words))
     if error_code != InterruptedTooOften.code or child.turn is None:
         return ends
-    carried = [
-        run.directives[i] for i in child.turn.directive_ids if run.directives[i].open
-    ]
+    carried = [run.directives[i] for i in child.turn.directive_ids if run.directives[i].open]
     unproved = [d for d in carried if d.targets.get(child_run_id) == "initiated"]
-    return (
-        *(moved(run, d, "needs_attention", InterruptedTooOften.code) for d in unproved),
-        *ends,
-    )
+    return (*(moved(run, d, "needs_attention", InterruptedTooOften.code) for d in unproved), *ends)
 
 
 def is_being_stopped(run: Run, child_run_id: str) -> bool:
     """Whether an open directive stops or aborts this child."""
-    return any(
-        d.verb in ("stop", "abort") and child_run_id in d.targets
-        for d in run.open_directives()
-    )
+    return any(d.verb in ("stop", "abort") and child_run_id in d.targets for d in run.open_directives())
 
 
 def refusal_of(stop_reason: str) -> str | None:
@@ -410,9 +320,7 @@ def refusal_of(stop_reason: str) -> str | None:
     }.get(stop_reason)
 
 
-def _completed(
-    run: Run, child: ChildRun, subtask: Subtask, at: datetime
-) -> Sequence[Draft]:
+def _completed(run: Run, child: ChildRun, subtask: Subtask, at: datetime) -> Sequence[Draft]:
     nothing = NoChangesProduced(
         run_id=child.run_id,
         subtask_id=subtask.subtask_id,
@@ -420,13 +328,8 @@ def _completed(
         message="The agent ended its turn without changing a file.",
     )
     completed = step(SubtaskCompleted, subtask, "completed", at)
-    return (
-        run.on_child(child.run_id, nothing),
-        *_both(run, child, RunCompleted(result="no_changes"), completed),
-    )
+    return (run.on_child(child.run_id, nothing), *_both(run, child, RunCompleted(result="no_changes"), completed))
 
 
-def _both(
-    run: Run, child: ChildRun, of_run: Event, of_subtask: Event
-) -> Sequence[Draft]:
+def _both(run: Run, child: ChildRun, of_run: Event, of_subtask: Event) -> Sequence[Draft]:
     return (run.on_child(child.run_id, of_run), run.on_plan(of_subtask))

@@ -11,14 +11,7 @@ from .rejected import Invalid
 
 Phase = Literal["none", "planning", "execution", "validation"]
 SubtaskStatus = Literal[
-    "pending",
-    "dispatched",
-    "running",
-    "assemble_ready",
-    "completed",
-    "rai_flagged",
-    "failed",
-    "blocked",
+    "pending", "dispatched", "running", "assemble_ready", "completed", "rai_flagged", "failed", "blocked"
 ]
 PlanStatus = Literal[
     "planned",
@@ -179,9 +172,7 @@ class WorkPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def of_child(self, child_run_id: str) -> Subtask | None:
         """Return the subtask that a child run works on, if it is still that subtask's run."""
-        return next(
-            (s for s in self.subtasks.values() if s.child_run_id == child_run_id), None
-        )
+        return next((s for s in self.subtasks.values() if s.child_run_id == child_run_id), None)
 
     def producers(self, subtask_id: int) -> tuple[int, ...]:
         """Return every subtask that this one depends on, directly or not, in topological order, ties by id."""
@@ -199,9 +190,7 @@ class WorkPlan(msgspec.Struct, frozen=True, kw_only=True):
         changed = set(subtask_ids)
         found: list[int] = []
         for subtask_id in self.in_order():
-            if subtask_id not in changed and changed.intersection(
-                self.subtasks[subtask_id].depends_on
-            ):
+            if subtask_id not in changed and changed.intersection(self.subtasks[subtask_id].depends_on):
                 changed.add(subtask_id)
                 found.append(subtask_id)
         return tuple(found)
@@ -215,10 +204,7 @@ def planned(event: WorkPlanMade) -> WorkPlan:
     """Return the state of a plan that was just made."""
     needs: dict[int, tuple[int, ...]] = {}
     for edge in event.dependencies:
-        needs[edge.subtask_id] = (
-            *needs.get(edge.subtask_id, ()),
-            edge.depends_on_subtask_id,
-        )
+        needs[edge.subtask_id] = (*needs.get(edge.subtask_id, ()), edge.depends_on_subtask_id)
     subtasks = {
         part.subtask_id: Subtask(
             subtask_id=part.subtask_id,
@@ -232,9 +218,7 @@ def planned(event: WorkPlanMade) -> WorkPlan:
         )
         for part in event.subtasks
     }
-    return WorkPlan(
-        work_plan_id=event.work_plan_id, status=event.status, subtasks=subtasks
-    )
+    return WorkPlan(work_plan_id=event.work_plan_id, status=event.status, subtasks=subtasks)
 
 
 def moved(plan: WorkPlan, event: SubtaskMoved) -> WorkPlan:
@@ -246,26 +230,17 @@ def moved(plan: WorkPlan, event: SubtaskMoved) -> WorkPlan:
         before,
         status=event.status,
         child_run_id=event.child_run_id,
-        prior_child_run_id=(
-            again and event.child_run_id is None and before.child_run_id
-        )
-        or before.prior_child_run_id,
+        prior_child_run_id=(again and event.child_run_id is None and before.child_run_id) or before.prior_child_run_id,
         assigned_agent=event.assigned_agent,
         model_id=event.selected_model_id,
         dispatches=before.dispatches + fresh,
         reason=event.reason,
-        outdated=(before.outdated or event.child_run_id is not None)
-        if again
-        else before.outdated,
+        outdated=(before.outdated or event.child_run_id is not None) if again else before.outdated,
     )
-    return msgspec.structs.replace(
-        plan, subtasks={**plan.subtasks, event.subtask_id: after}
-    )
+    return msgspec.structs.replace(plan, subtasks={**plan.subtasks, event.subtask_id: after})
 
 
-def change_subtasks(
-    plan: WorkPlan, subtask_ids: Iterable[int], change: Callable[[Subtask], Subtask]
-) -> WorkPlan:
+def change_subtasks(plan: WorkPlan, subtask_ids: Iterable[int], change: Callable[[Subtask], Subtask]) -> WorkPlan:
     """Return the plan with *change* applied to the subtasks that are named and exist."""
     changed = {i: change(plan.subtasks[i]) for i in subtask_ids if i in plan.subtasks}
     return msgspec.structs.replace(plan, subtasks={**plan.subtasks, **changed})
@@ -308,14 +283,9 @@ def topological(needs: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
     placed: dict[int, None] = {}
     left = sorted(needs)
     while left:
-        ready = next(
-            (key for key in left if all(needed in placed for needed in needs[key])),
-            None,
-        )
+        ready = next((key for key in left if all(needed in placed for needed in needs[key])), None)
         if ready is None:
-            raise InvalidPlan(
-                f"The plan's dependencies form a cycle among the subtasks {left}."
-            )
+            raise InvalidPlan(f"The plan's dependencies form a cycle among the subtasks {left}.")
         placed[ready] = None
         left.remove(ready)
     return tuple(placed)
@@ -326,17 +296,10 @@ def frontier(plan: WorkPlan) -> tuple[Subtask, ...]:
     Return the pending subtasks that may start now, by id: every dependency satisfied, and no declared file in
     common with one that is under way or starts before it.
     """
-    taken = {
-        str(path)
-        for part in plan.subtasks.values()
-        if part.in_flight
-        for path in part.files
-    }
+    taken = {str(path) for part in plan.subtasks.values() if part.in_flight for path in part.files}
     ready: list[Subtask] = []
     for part in sorted(plan.subtasks.values(), key=lambda s: s.subtask_id):
-        satisfied = all(
-            plan.subtasks[needed].status in SATISFIED for needed in part.depends_on
-        )
+        satisfied = all(plan.subtasks[needed].status in SATISFIED for needed in part.depends_on)
         paths = {str(path) for path in part.files}
         if part.status == "pending" and satisfied and not paths & taken:
             ready.append(part)

@@ -21,9 +21,7 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
     workspace_hash: str
 
 
-def confirm_pause(
-    run: Run, directive_id: str, child_run_id: str, found: Fingerprint
-) -> Sequence[Draft]:
+def confirm_pause(run: Run, directive_id: str, child_run_id: str, found: Fingerprint) -> Sequence[Draft]:
     """Every process of the child is stopped, and its worktree held *found* then. Raises Overtaken when it has ended."""
     directive, child = open_directive(run, directive_id), run.children[child_run_id]
     if child.status != "pausing":
@@ -36,11 +34,7 @@ def confirm_pause(
         workspace_hash=found.workspace_hash,
     )
     stopped = run.on_child(child_run_id, paused)
-    return (
-        stopped,
-        proof(run, directive, child_run_id),
-        moved(run, directive, "applied"),
-    )
+    return (stopped, proof(run, directive, child_run_id), moved(run, directive, "applied"))
 
 
 def confirm_resume(run: Run, directive_id: str, child_run_id: str) -> Sequence[Draft]:
@@ -52,22 +46,13 @@ def confirm_resume(run: Run, directive_id: str, child_run_id: str) -> Sequence[D
     if child.status != "paused":
         raise Overtaken
     resumed = run.on_child(
-        child_run_id,
-        Resumed(directive_id=directive_id, receipt_payload_hash=directive.payload_hash),
+        child_run_id, Resumed(directive_id=directive_id, receipt_payload_hash=directive.payload_hash)
     )
     if child.turn is not None and child.turn.stop_reason is not None:
         return (resumed,)
     # Whoever else asked for it has it too, and needs no turn of their own.
-    asked = [
-        d
-        for d in run.open_directives()
-        if d.verb == "resume" and d.action and child_run_id in d.targets
-    ]
-    proofs = (
-        draft
-        for d in asked
-        for draft in (proof(run, d, child_run_id), moved(run, d, "applied"))
-    )
+    asked = [d for d in run.open_directives() if d.verb == "resume" and d.action and child_run_id in d.targets]
+    proofs = (draft for d in asked for draft in (proof(run, d, child_run_id), moved(run, d, "applied")))
     return (resumed, *proofs)
 
 
@@ -79,16 +64,10 @@ def to_be_ended(run: Run, directive_id: str) -> tuple[str, ...]:
         at_work = (part.child_run_id for part in parts if part.in_flight)
     else:
         at_work = iter(directive.targets)
-    return tuple(
-        child
-        for child in at_work
-        if child is not None and run.children[child].status not in ENDED
-    )
+    return tuple(child for child in at_work if child is not None and run.children[child].status not in ENDED)
 
 
-def confirm_end(
-    run: Run, directive_id: str, killed: Mapping[str, Sequence[int]], at: datetime
-) -> Sequence[Draft]:
+def confirm_end(run: Run, directive_id: str, killed: Mapping[str, Sequence[int]], at: datetime) -> Sequence[Draft]:
     """Nothing of these children is alive, so they have ended, and so has the run if all of it was to stop."""
     directive = open_directive(run, directive_id)
     whole_run = directive.scope.kind == "run"
@@ -104,9 +83,7 @@ def confirm_end(
     drafts.extend(_superseded(run, directive, killed, whole_run=whole_run))
     drafts.append(moved(run, directive, "applied"))
     if whole_run:
-        drafts.append(
-            run.coordinator(RunCancelled(reason=reason, directive_id=directive_id))
-        )
+        drafts.append(run.coordinator(RunCancelled(reason=reason, directive_id=directive_id)))
     return drafts
 
 
@@ -119,19 +96,10 @@ def open_directive(run: Run, directive_id: str) -> Directive:
 
 
 def _ended(
-    run: Run,
-    directive: Directive,
-    child_id: str,
-    pids: Sequence[int],
-    reason: str,
-    at: datetime,
+    run: Run, directive: Directive, child_id: str, pids: Sequence[int], reason: str, at: datetime
 ) -> Sequence[Draft]:
     receipt = directive.payload_hash
-    killed = ProcessesKilled(
-        directive_id=directive.directive_id,
-        receipt_payload_hash=receipt,
-        pids=tuple(pids),
-    )
+    killed = ProcessesKilled(directive_id=directive.directive_id, receipt_payload_hash=receipt, pids=tuple(pids))
     cancelled = RunCancelled(reason=reason, directive_id=directive.directive_id)
     drafts = [
         run.on_child(child_id, killed),
@@ -141,30 +109,17 @@ def _ended(
     subtask = run.plan.of_child(child_id) if run.plan else None
     if subtask is not None:
         words = str(directive.reason) or str(directive.feedback) or reason
-        drafts.append(
-            run.on_plan(step(SubtaskFailed, subtask, "failed", at, reason=Text(words)))
-        )
+        drafts.append(run.on_plan(step(SubtaskFailed, subtask, "failed", at, reason=Text(words))))
     return drafts
 
 
 def _superseded(
-    run: Run,
-    directive: Directive,
-    ended: Mapping[str, Sequence[int]],
-    *,
-    whole_run: bool,
+    run: Run, directive: Directive, ended: Mapping[str, Sequence[int]], *, whole_run: bool
 ) -> Sequence[Draft]:
     """What still waited for the ended children will never be delivered: the stop came first."""
     return tuple(
         moved(run, other, "superseded", f"{directive.verb} {directive.directive_id}")
         for other in run.open_directives()
         if other.directive_id != directive.directive_id
-        and (
-            whole_run
-            or (
-                other.targets
-                and set(other.targets) <= set(ended)
-                and not other.stops_run
-            )
-        )
+        and (whole_run or (other.targets and set(other.targets) <= set(ended) and not other.stops_run))
     )
