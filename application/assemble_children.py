@@ -1,4 +1,4 @@
-"""Put the children's work together on the integration branch, and open the gate over it."""
+"""Put the children's work together on the integration branch."""
 
 from datetime import datetime
 
@@ -14,7 +14,7 @@ from .workshop import Workshop
 
 
 def assemble_children(effect: AssembleChildren, shop: Workshop) -> None:
-    """On return the assembled tree is on the integration branch, and a person is asked about exactly that tree."""
+    """On return the assembled tree is on the integration branch, and the gates are to look at exactly that tree."""
     run = shop.runs.run(effect.run_id)
     try:
         plan, assembly = review.assembling(run)
@@ -33,7 +33,7 @@ def assemble_children(effect: AssembleChildren, shop: Workshop) -> None:
         assembled = Commit(commit=integrated.commit, tree=integrated.tree)
         shop.decide(
             effect.run_id,
-            lambda run: review.open_gate(run, assembled, has_changes=integrated.has_changes, conflicts=conflicts),
+            lambda run: review.integrate(run, assembled, has_changes=integrated.has_changes, conflicts=conflicts),
         )
     except Overtaken:
         return

@@ -5,6 +5,7 @@ from typing import ClassVar
 import msgspec
 
 from .event import Event, Text
+from .gates import GateCompleted
 from .git import Commit
 
 
@@ -51,6 +52,18 @@ class AssemblyBlocked(Event, frozen=True, kw_only=True):
     ineligible_subtask_ids: tuple[int, ...] = ()
     ineligible_subtasks: tuple[IneligibleSubtask, ...] = ()
     retryable: bool = True
+
+
+class AssemblyIntegrated(Event, frozen=True, kw_only=True):
+    """The children's work stands on the integration branch; the gates look at exactly this tree."""
+
+    TOPIC: ClassVar[str] = "coordinator.assembly_integrated"
+
+    work_plan_id: str
+    integration_branch: str
+    base: Commit
+    head: Commit
+    has_changes: bool
 
 
 class ConflictAutoResolved(Event, frozen=True, kw_only=True):
@@ -242,7 +255,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     base: Commit | None = None
     head: Commit | None = None
     has_changes: bool = False
-    gate_id: str | None = None
+    gate: str | None = None
     gate_open: bool = False
     approved_by: str | None = None
     merge: MergePrepared | None = None
@@ -251,6 +264,12 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     #: How often the gate over this round has been opened; names the next opening.
     openings: int = 0
     conflicts: tuple[ConflictAutoResolved, ...] = ()
+    #: The automated gates that this tree has passed, or that are skipped.
+    gates_done: tuple[str, ...] = ()
+
+    def gate_id(self, kind: str) -> str:
+        """Return the id of a gate over this round."""
+        return f"{self.branch.rpartition('/')[2]}/{kind}/{self.round}"
 
 
 def evolve(assembly: Assembly | None, event: Event, at: str) -> Assembly | None:
@@ -264,13 +283,17 @@ def evolve(assembly: Assembly | None, event: Event, at: str) -> Assembly | None:
     match event:
         case ConflictAutoResolved():
             return replace(assembly, conflicts=(*assembly.conflicts, event))
+        case AssemblyIntegrated():
+            return replace(assembly, base=event.base, head=event.head, has_changes=event.has_changes)
+        case GateCompleted(outcome="passed" | "skipped"):
+            return replace(assembly, gates_done=(*assembly.gates_done, event.gate_kind))
         case ReviewRequested():
             return replace(
                 assembly,
                 base=event.base,
                 head=Commit(commit=event.commit_hash, tree=event.tree_hash),
                 has_changes=event.has_changes,
-                gate_id=event.gate_id,
+                gate=event.gate_id,
                 gate_open=True,
                 openings=assembly.openings + 1,
             )

@@ -9,6 +9,7 @@ from .child_run import RunStarted
 from .event import Draft, Text
 from .follow import follow
 from .git import child_branch, integration_branch
+from .review import pass_gates
 from .run import Run
 from .team import Member
 from .work_plan import (
@@ -39,7 +40,10 @@ def advance(run: Run, at: datetime, team: Sequence[Member] = ()) -> Sequence[Dra
         return _give_up(run, plan, at) or _dispatch(run, plan, at) or _complete(run, plan)
     if plan.status == "awaiting_assembly":
         return _assemble(run, plan)
-    if plan.status == "assembly_blocked" and not _ineligible(plan) and not _stuck(run):
+    if plan.status == "assembling":
+        return pass_gates(run)
+    waits = _ineligible(plan) or _stuck(run) or "_infra_" in (plan.status_reason or "")
+    if plan.status == "assembly_blocked" and not waits:
         return _assemble(run, plan)
     return ()
 

@@ -4,6 +4,7 @@ import msgspec
 
 from .child_run import ENDED, ChildRun
 from .directive import Directive
+from .gates import ORDER, GateKind
 from .run import Run
 
 
@@ -26,6 +27,12 @@ class WorkOnSubtask(Effect, frozen=True, kw_only=True):
 
 class AssembleChildren(Effect, frozen=True, kw_only=True):
     """Put the children's work together on the integration branch."""
+
+
+class RunGate(Effect, frozen=True, kw_only=True):
+    """Have an automated gate look at the assembled work."""
+
+    kind: GateKind
 
 
 class MergeAssembly(Effect, frozen=True, kw_only=True):
@@ -124,8 +131,11 @@ def _work(run: Run) -> tuple[Effect, ...]:
 def _assembly(run: Run) -> tuple[Effect, ...]:
     if run.plan is None or run.assembly is None or run.plan.status != "assembling":
         return ()
-    if run.plan.stage is None:
+    if run.assembly.head is None:
         return (AssembleChildren(id=f"{run.run_id}/assemble/{run.assembly.round}", run_id=run.run_id),)
+    for kind in ORDER:
+        if run.plan.stage == kind and kind not in run.assembly.gates_done:
+            return (RunGate(id=run.assembly.gate_id(kind), run_id=run.run_id, kind=kind),)
     if run.plan.stage == "merge":
         round_and_try = f"{run.assembly.round}/{run.assembly.approvals}"
         return (MergeAssembly(id=f"{run.run_id}/merge/{round_and_try}", run_id=run.run_id),)

@@ -11,6 +11,7 @@ from . import directive as steering
 from .child_run import BaseRebuilt, RunCancelled, RunFailed, RunStarted
 from .directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
 from .event import Event, Fact, Unknown
+from .gates import GateStarted
 from .run import CoordinatorStarted, Run, RunStatus
 from .work_plan import PlanStatus, SubtaskMoved, WorkPlanMade
 
@@ -168,6 +169,8 @@ def _evolve_coordinator(run: Run, fact: Fact, at: str) -> Run:
         case assembling.ReviewRequested():
             shown = _plan(run, "in_review", stage="review", status_reason=event.reason)
             return replace(shown, status="awaiting_review", escalation=None)
+        case GateStarted():
+            return _plan(run, "assembling", stage=event.gate_kind)
         case assembling.ReviewApproved():
             return replace(_plan(run, "assembling", stage="merge", status_reason=None), status="in_progress")
         case assembling.MergeBlocked():
@@ -213,6 +216,7 @@ def _begin(run: Run, run_id: str, event: CoordinatorStarted) -> Run:
         auto_approve_tools=event.auto_approve_tools,
         autopilot=event.autopilot,
         max_steering_iterations=event.max_steering_iterations,
+        gates=event.gates,
     )
 
 

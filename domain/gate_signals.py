@@ -12,11 +12,11 @@ from .assembly import ScopeFellBack
 from .directive import DirectiveMoved, Severity, Source, SteeringReceived, TargetScope
 from .event import Draft, Text
 from .receipts import payload_hash, queued
-from .rejected import Invalid
-from .review import MAX_FEEDBACK_BYTES, NoReviewPending
+from .rejected import Invalid, Rejected
 from .run import Run
 from .scope import implicated
 
+MAX_FEEDBACK_BYTES = 16_384
 MAX_TARGET_FILES = 1_000
 
 #: What each subtask's child has changed, by path.
@@ -43,6 +43,12 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
     created_by: str
     target_files: tuple[str, ...] = ()
     tree_hash: str | None = None
+
+
+class NoReviewPending(Rejected):
+    """No collective review is awaited: the assembly is not there yet, or somebody has decided already."""
+
+    code = "no_assembly_review_pending"
 
 
 def request_changes(run: Run, command: RequestChanges, touched: Touched) -> Sequence[Draft]:

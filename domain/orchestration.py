@@ -29,6 +29,7 @@ class StartRun(msgspec.Struct, frozen=True, kw_only=True):
     plan: tuple[ProposedSubtask, ...] | None = None
     auto_approve_tools: bool = False
     autopilot: bool = False
+    max_steering_iterations: int = 6
 
 
 class NoTeam(Rejected):
@@ -66,6 +67,8 @@ def start_run(
         model_id=command.model_id,
         auto_approve_tools=command.auto_approve_tools,
         autopilot=command.autopilot,
+        max_steering_iterations=command.max_steering_iterations,
+        gates=project.gates,
     )
     drafts = [run.coordinator(started)]
     if command.plan is not None:

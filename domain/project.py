@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from .event import Draft, Event, Fact, Text
+from .gates import GateSpec
 from .rejected import Invalid, Rejected
 from .team import ROLES, Member, next_name
 
@@ -33,6 +34,7 @@ class ProjectCreated(Event, frozen=True, kw_only=True):
     default_provider: str | None = None
     default_model_github_copilot: str | None = None
     default_model_microsoft_foundry: str | None = None
+    gates: tuple[GateSpec, ...] = ()
 
 
 class MemberAdded(Event, frozen=True, kw_only=True):
@@ -62,6 +64,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     default_provider: str | None = None
     default_model_github_copilot: str | None = None
     default_model_microsoft_foundry: str | None = None
+    gates: tuple[GateSpec, ...] = ()
     members: tuple[Member, ...] = ()
     roles: Mapping[str, ProjectRole] = {}
     created_at: datetime | None = None
@@ -115,6 +118,7 @@ class CreateProject(msgspec.Struct, frozen=True, kw_only=True):
     default_provider: str | None = None
     default_model_github_copilot: str | None = None
     default_model_microsoft_foundry: str | None = None
+    gates: tuple[GateSpec, ...] = ()
 
 
 class AddMember(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,13 +1,16 @@
 """The human gate over the assembled work, and the merge that follows an approval."""
 
 from collections.abc import Sequence
+from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
 from .assembly import (
     Assembly,
+    AssemblyBlocked,
     AssemblyCompleted,
     AssemblyDeclined,
+    AssemblyIntegrated,
     ConflictAutoResolved,
     MergeBlocked,
     MergeCompleted,
@@ -22,13 +25,13 @@ from .assembly import (
 from .child_run import RunFailed
 from .event import Draft, Text
 from .follow import close_all
+from .gate_signals import MAX_FEEDBACK_BYTES, MAX_TARGET_FILES, NoReviewPending, Signal, Touched, receive_signal
+from .gates import GateCompleted, GateKind, GateStarted, RaiCompleted, RaiStarted, Verdict, next_gate
 from .git import Commit
 from .rejected import Invalid, Rejected
 from .run import Run
 from .turns import MAX_MESSAGE_CHARACTERS, Overtaken
 from .work_plan import WorkPlan
-
-MAX_FEEDBACK_BYTES = 16_384
 
 # Commands
 
@@ -43,12 +46,6 @@ class ReviewAssembly(msgspec.Struct, frozen=True, kw_only=True):
     tree_hash: str | None = None
 
 
-class NoReviewPending(Rejected):
-    """No collective review is awaited: the assembly is not there yet, or somebody has decided already."""
-
-    code = "no_assembly_review_pending"
-
-
 class HeadMoved(Rejected):
     """The assembled work is no longer the tree that you reviewed. Nothing was stored: review the new one."""
 
@@ -58,28 +55,126 @@ class HeadMoved(Rejected):
 # Decisions
 
 
-def open_gate(
+def integrate(
     run: Run, assembled: Commit, *, has_changes: bool, conflicts: Sequence[ConflictAutoResolved]
 ) -> Sequence[Draft]:
-    """The work is assembled: show what was resolved on the way, and wait for a person."""
+    """The work is assembled: show what was resolved on the way, and go to the gates."""
     plan, assembly = assembling(run)
-    if plan.status != "assembling" or plan.stage is not None:
+    if plan.status != "assembling" or assembly.head is not None:
         raise Overtaken
+    integrated = AssemblyIntegrated(
+        work_plan_id=plan.work_plan_id,
+        integration_branch=assembly.branch,
+        base=run.base,
+        head=assembled,
+        has_changes=has_changes,
+    )
+    return (*(run.coordinator(conflict) for conflict in conflicts), run.coordinator(integrated))
+
+
+def pass_gates(run: Run) -> Sequence[Draft]:
+    """
+    Take the assembled work to the next gate: skip those that are not configured, begin the next one, or ask a person.
+
+    Nothing while a gate is looking, or when there is nothing to look at.
+    """
+    plan, assembly = run.plan, run.assembly
+    if (
+        plan is None
+        or assembly is None
+        or plan.status != "assembling"
+        or assembly.head is None
+        or plan.stage == "merge"
+    ):
+        return ()
+    skipped, spec = next_gate(run.gates, assembly.gates_done)
+    if spec is not None and plan.stage == spec.kind:
+        return ()
+    drafts = [run.coordinator(_skipped(plan, assembly.head, kind)) for kind in skipped]
+    if spec is None:
+        return (*drafts, *_ask_a_person(run, plan, assembly, assembly.head))
+    started = GateStarted(work_plan_id=plan.work_plan_id, gate_kind=spec.kind, tree_hash=assembly.head.tree)
+    drafts.append(run.coordinator(started))
+    if spec.kind == "rai":
+        rai = RaiStarted(
+            work_plan_id=plan.work_plan_id, integration_branch=assembly.branch, gate_id=assembly.gate_id("rai")
+        )
+        drafts.append(run.coordinator(rai))
+    return drafts
+
+
+def complete_gate(run: Run, kind: GateKind, tree_hash: str, verdict: Verdict, touched: Touched) -> Sequence[Draft]:
+    """A gate has a verdict about the tree that stands assembled. Its request for changes becomes a signal like any other."""
+    plan, assembly = assembling(run)
+    if plan.status != "assembling" or plan.stage != kind or assembly.head is None or assembly.head.tree != tree_hash:
+        raise Overtaken
+    completed = GateCompleted(
+        work_plan_id=plan.work_plan_id,
+        gate_kind=kind,
+        tree_hash=tree_hash,
+        outcome=verdict.outcome,
+        message=Text(verdict.feedback[:MAX_MESSAGE_CHARACTERS]),
+    )
+    drafts = [run.coordinator(completed)]
+    if kind == "rai":
+        rai = RaiCompleted(
+            work_plan_id=plan.work_plan_id,
+            integration_branch=assembly.branch,
+            gate_id=assembly.gate_id("rai"),
+            rai_safety_flagged=verdict.outcome == "red",
+            rai_revision_requested=verdict.outcome == "revise",
+            feedback=Text(verdict.feedback[:MAX_MESSAGE_CHARACTERS]),
+        )
+        drafts.append(run.coordinator(rai))
+    if verdict.outcome in ("revise", "red"):
+        signal = Signal(
+            directive_id=str(uuid5(NAMESPACE_OID, assembly.gate_id(kind))),
+            source=kind,
+            severity="blocking" if verdict.outcome == "red" else "request-changes",
+            feedback=verdict.feedback,
+            created_by=f"gate:{kind}",
+            target_files=verdict.target_files[:MAX_TARGET_FILES],
+            tree_hash=tree_hash,
+        )
+        drafts.extend(receive_signal(run, signal, touched))
+    return drafts
+
+
+def block_gate(run: Run, kind: GateKind, reason: str) -> Sequence[Draft]:
+    """A gate could not do its work; that is no feedback. The run is parked until somebody steers."""
+    plan, _ = assembling(run)
+    if plan.status != "assembling" or plan.stage != kind:
+        raise Overtaken
+    word = kind.replace("-", "_")
+    return (run.coordinator(AssemblyBlocked(work_plan_id=plan.work_plan_id, reason=f"{word}_infra_{reason}")),)
+
+
+def _skipped(plan: WorkPlan, head: Commit, kind: GateKind) -> GateCompleted:
+    what = "build and test command" if kind == "build-test" else f"{kind} reviewer"
+    return GateCompleted(
+        work_plan_id=plan.work_plan_id,
+        gate_kind=kind,
+        tree_hash=head.tree,
+        outcome="skipped",
+        message=Text(f"This project has no {what}."),
+    )
+
+
+def _ask_a_person(run: Run, plan: WorkPlan, assembly: Assembly, head: Commit) -> Sequence[Draft]:
     requested = ReviewRequested(
         work_plan_id=plan.work_plan_id,
         integration_branch=assembly.branch,
-        tree_hash=assembled.tree,
-        commit_hash=assembled.commit,
-        base=run.base,
+        tree_hash=head.tree,
+        commit_hash=head.commit,
+        base=assembly.base or run.base,
         gate_id=f"{run.run_id}/review/{assembly.round}.{assembly.openings + 1}",
         gate_kind="human-review",
-        has_changes=has_changes,
+        has_changes=assembly.has_changes,
         included_subtask_ids=tuple(sorted(plan.subtasks)),
         escalated=run.escalation is not None,
         reason=run.escalation,
     )
-    shown = (run.coordinator(conflict) for conflict in conflicts)
-    return (*shown, *close_all(run, "expired", "The assembly gate was opened."), run.coordinator(requested))
+    return (*close_all(run, "expired", "The assembly gate was opened."), run.coordinator(requested))
 
 
 def review(run: Run, command: ReviewAssembly) -> Sequence[Draft]:
@@ -93,26 +188,24 @@ def review(run: Run, command: ReviewAssembly) -> Sequence[Draft]:
     if len(command.feedback.encode(errors="replace")) > MAX_FEEDBACK_BYTES:
         raise Invalid(f"`feedback` has more than {MAX_FEEDBACK_BYTES} bytes.")
     plan, assembly = run.plan, run.assembly
-    if plan is None or assembly is None or not assembly.gate_open or assembly.gate_id is None or assembly.head is None:
+    if plan is None or assembly is None or not assembly.gate_open or assembly.gate is None or assembly.head is None:
         raise NoReviewPending
     if command.tree_hash is not None and command.tree_hash != assembly.head.tree:
         raise HeadMoved(expected=command.tree_hash, actual=assembly.head.tree)
     if not command.approved:
         declined = AssemblyDeclined(
             work_plan_id=plan.work_plan_id,
-            gate_id=assembly.gate_id,
+            gate_id=assembly.gate,
             reason=Text(command.feedback),
             reviewer=command.reviewer,
         )
         return (*close_all(run, "superseded", "The assembled work was declined."), run.coordinator(declined))
     if any(directive.severity != "advisory" for directive in run.open_directives()):
         # A stop, or guidance for finished work: it came first, and this tree is no longer what will be merged.
-        raise NoReviewPending(
-            "A correction was received before your approval, so this tree is no longer up for review."
-        )
+        raise NoReviewPending("A correction was received before your approval, so this tree is no longer up for review.")
     approved = ReviewApproved(
         work_plan_id=plan.work_plan_id,
-        gate_id=assembly.gate_id,
+        gate_id=assembly.gate,
         reviewer=command.reviewer,
         tree_hash=assembly.head.tree,
     )

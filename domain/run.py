@@ -9,6 +9,7 @@ from .assembly import Assembly
 from .child_run import ChildRun, run_stream
 from .directive import Directive, directive_stream
 from .event import Draft, Event, Text
+from .gates import GateSpec
 from .git import Commit
 from .work_plan import WorkPlan
 
@@ -38,6 +39,7 @@ class CoordinatorStarted(Event, frozen=True, kw_only=True):
     autopilot: bool
     #: How often the coordinator may steer the plan before a person has to look at it.
     max_steering_iterations: int = 6
+    gates: tuple[GateSpec, ...] = ()
 
 
 # State
@@ -64,6 +66,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     #: Every correction that was ever received, in the order of receipt.
     directives: Mapping[str, Directive] = {}
     max_steering_iterations: int = 6
+    gates: tuple[GateSpec, ...] = ()
     #: Why the next gate has to show that the coordinator gave something up to a person.
     escalation: str | None = None
     worktrees_removed: bool = False

@@ -92,7 +92,8 @@ def _choose(run: Run, plan: WorkPlan, directive: Directive, subtasks: Sequence[S
             "so a person has to decide."
         )
     if directive.severity == "blocking":
-        return "proceed", "The signal is blocking, so a person has to decide."
+        word = "rai_red: " if directive.source == "rai" else ""
+        return "proceed", word + "The signal is blocking, so a person has to decide."
     if _stale(run, directive):
         return "proceed", "The signal is about a tree that is no longer the assembled one, so a person has to decide."
     return None, ""

@@ -1,6 +1,7 @@
 """A served API: a real uvicorn in a thread, over the in-memory twins, a real repository and the real agents file."""
 
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -33,8 +34,8 @@ from steersman.http.given import Services, Settings
 from steersman.ops.project_views import ViewKeeper
 
 PLAN = {"subtasks": [{"title": "Build", "scope": "All of it"}, {"title": "Test", "dependsOn": [0]}]}
-#: Short, so that tests of silence and of endings are quick; none of them measures it.
-SETTINGS = Settings(keepalive_seconds=0.2, linger_seconds=0.2, min_position_seconds=0.3)
+#: Short, so that tests of silence and of waiting in vain are quick; none of them measures it.
+SETTINGS = Settings(keepalive_seconds=0.2, min_position_seconds=0.3)
 
 
 class Server(uvicorn.Server):
@@ -43,11 +44,9 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.serving = Event()
-        self.url = ""
 
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets=sockets)
-        self.url = f"http://127.0.0.1:{self.servers[0].sockets[0].getsockname()[1]}"
         self.serving.set()
 
 
@@ -169,7 +168,8 @@ class Story:
         self.work(2)
         self.advance()
         made = self.assembled()
-        self.decide(lambda run: review.open_gate(run, made, has_changes=True, conflicts=()))
+        self.decide(lambda run: review.integrate(run, made, has_changes=True, conflicts=()))
+        self.decide(review.pass_gates)
         return made
 
     def assembled(self) -> Commit:
@@ -190,10 +190,6 @@ class Story:
         self.decide(lambda run: review.prepare_merge(run, run.base.commit, made.commit))
         self.decide(lambda run: review.complete_merge(run, made.commit))
 
-    def clear_away(self) -> None:
-        """Remove what the run left in the repository, on the log only."""
-        self.decide(review.remove_worktrees)
-
 
 def git(where: Path, *arguments: str) -> str:
     """Run git and return what it says."""
@@ -203,19 +199,30 @@ def git(where: Path, *arguments: str) -> str:
 
 
 @contextmanager
-def served(services: Services) -> Iterator[str]:
+def served(services: Services, *, send_buffer: int | None = None) -> Iterator[str]:
     """Serve the API, at the URL that is given, until the block ends."""
-    config = uvicorn.Config(create_app(services), port=0, log_level="error", timeout_graceful_shutdown=2)
-    server = Server(config)
-    thread = Thread(target=server.run, daemon=True)
-    thread.start()
-    assert server.serving.wait(20)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        if send_buffer is not None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        server = Server(uvicorn.Config(create_app(services), log_level="error", timeout_graceful_shutdown=2))
+        thread = Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        assert server.serving.wait(20)
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(20)
+
+
+@contextmanager
+def own_feed(services: Services, **knobs: Any) -> Iterator[FeedHub]:
+    """A hub that hears of nothing and finds everything by looking."""
+    hub = FeedHub(services.log, MemoryWakeups(), **({"poll_seconds": 0.02} | knobs))
     try:
-        yield server.url
+        yield hub
     finally:
-        services.feed.close()  # type: ignore[attr-defined]
-        server.should_exit = True
-        thread.join(20)
+        hub.close()
 
 
 @contextmanager
@@ -255,6 +262,7 @@ def url(services: Services) -> Iterator[str]:
     """Where the module's server is."""
     with served(services) as url:
         yield url
+        services.feed.close()  # type: ignore[attr-defined]
 
 
 @pytest.fixture

@@ -156,7 +156,8 @@ class History:
         self.advance()
         self.work(2, changes=False)
         self.advance()
-        self.put(review.open_gate(self.run, Commit(commit="c9", tree="t9"), has_changes=True, conflicts=()))
+        self.put(review.integrate(self.run, Commit(commit="c9", tree="t9"), has_changes=True, conflicts=()))
+        self.put(review.pass_gates(self.run))
 
     def decide(self, *, approved: bool) -> None:
         """Decide at the gate."""
