@@ -117,8 +117,6 @@ class Settings:
     keepalive_seconds: float = 15.0
     #: How long a read waits for its view to reach `Steersman-Min-Position`.
     min_position_seconds: float = 2.0
-    #: How long a feed stays open behind a run's end for what is cleared away after it.
-    linger_seconds: float = 5.0
     max_body_bytes: int = 1024 * 1024
     version: str = "0.1.0"
 

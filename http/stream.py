@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from litestar import Request, get
@@ -37,7 +37,6 @@ HEADERS = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
 #: How many feeds of this process read stored facts at once; others wait their turn.
 MAX_READERS = 8
 
-State = Literal["open", "ending", "over"]
 Readers: TypeAlias = NamedDependency[SkipValidation[CapacityLimiter]]
 After: TypeAlias = Annotated[
     str | None, QueryParameter(pattern=NUMBER, description="Send what comes after this id, as `Last-Event-ID` does.")
@@ -78,8 +77,8 @@ class Source(Protocol):
         """Return live frames as they are sent, with empty data where the client may not see them."""
         ...
 
-    def state(self, after: int) -> State:
-        """Return whether more can come after an id: yes, only what is cleared away, no."""
+    def is_over(self, after: int) -> bool:
+        """Return whether nothing more can come after an id."""
         ...
 
 
@@ -107,18 +106,16 @@ class RunSource:
         """Return live frames; see Source."""
         return [Sent(f.fact.run_sequence or 0, f.of_run, f.fact.topic in TERMINAL_TOPICS) for f in frames]
 
-    def state(self, after: int) -> State:
+    def is_over(self, after: int) -> bool:
         """Return whether the run has ended with the fact that has this run_sequence."""
         run = self._services.runs.run(self._place.root)
         # In this order: if nothing is stored behind *after* now, the run that was folded before is the run at *after*.
         if self.head() > after:
-            return "open"
-        if not self._place.is_coordinator:
-            child = run.children.get(self._place.run_id)
-            return "over" if child is not None and child.status in ENDED else "open"
-        if not run.ended:
-            return "open"
-        return "over" if run.worktrees_removed else "ending"
+            return False
+        if self._place.is_coordinator:
+            return run.ended
+        child = run.children.get(self._place.run_id)
+        return child is not None and child.status in ENDED
 
 
 class LogSource:
@@ -145,9 +142,9 @@ class LogSource:
         sees = self._access.seeing(self._principal)
         return [Sent(f.fact.position, f.of_log if sees(f.fact) else b"") for f in frames]
 
-    def state(self, after: int) -> State:
+    def is_over(self, after: int) -> bool:
         """Return that more can come."""
-        return "open"
+        return False
 
 
 @get("/api/runs/{run_id:str}/stream", media_type="text/event-stream", responses={200: SHOWN} | refusals(404))
@@ -199,7 +196,6 @@ class Reader:
         self._readers = readers
         self._woken = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._linger_until: float | None = None
 
     async def cursor(self, given: str | None) -> int:
         """Return the id to go on from. Raises InvalidEventId for one that this feed has not given out."""
@@ -241,14 +237,12 @@ class Reader:
                     yield data
             if is_behind or sent:
                 continue
+            if may_be_over and await self._in_thread(partial(self._source.is_over, cursor)):
+                yield DONE
+                return
+            # A silent feed looks again now and then: an ending that was overlooked would keep its client for ever.
+            may_be_over = not await self._wait()
             if may_be_over:
-                state = await self._in_thread(partial(self._source.state, cursor))
-                if self._is_done(state):
-                    yield DONE
-                    return
-                may_be_over = state == "ending"
-            if not await self._wait():
-                may_be_over = True
                 yield KEEPALIVE
 
     def _shown(self, subscription: Subscription) -> Sequence[Sent]:
@@ -257,22 +251,10 @@ class Reader:
     async def _stored(self, cursor: int) -> Sequence[Sent]:
         return await self._in_thread(partial(self._source.page, cursor))
 
-    def _is_done(self, state: State) -> bool:
-        """Return whether nothing more can come, or has come for long enough behind the end."""
-        if state != "ending":
-            self._linger_until = None
-            return state == "over"
-        now = self._loop.time()
-        self._linger_until = self._linger_until or now + self._settings.linger_seconds
-        return now >= self._linger_until
-
     async def _wait(self) -> bool:
         """Return True when there may be something to take, False when it was silent for too long."""
-        timeout = self._settings.keepalive_seconds
-        if self._linger_until is not None:
-            timeout = max(0.0, min(timeout, self._linger_until - self._loop.time()))
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(self._settings.keepalive_seconds):
                 await self._woken.wait()
         except TimeoutError:
             return False
