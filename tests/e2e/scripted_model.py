@@ -50,7 +50,8 @@ class ScriptedModel:
         """Return the deltas of the answer to a request, the last with its finish reason."""
         self.requests.append(request)
         messages: list[dict[str, Any]] = request["messages"]
-        tools = {tool["function"]["name"] for tool in request.get("tools") or []}
+        offered: list[dict[str, Any]] = request.get("tools") or []
+        tools = {str(tool["function"]["name"]) for tool in offered}
         told = file_of(messages)
         if "write" in tools and told and messages[-1]["role"] == "user":
             arguments = json.dumps({"filePath": told["path"], "content": told["text"]})
