@@ -119,9 +119,9 @@ class ViewKeeper:
             watched.prepared = False
             rest = min(FIRST_REST_SECONDS * 2 ** min(watched.failures - 1, 16), LONGEST_REST_SECONDS)
             watched.resting_until = self._now() + rest
-            _logger.exception(
-                "view_failed", view=watched.view.name, failures=watched.failures, next_try_in_seconds=rest
-            )
+            # The first time with where it came from; a fault that lasts would fill the log with that.
+            tell = _logger.exception if watched.failures == 1 else _logger.warning
+            tell("view_failed", view=watched.view.name, error=watched.last_error, next_try_in_seconds=rest)
             return False
         watched.failures, watched.resting_until, watched.last_error = 0, 0.0, None
         return moved

@@ -12,6 +12,7 @@ from threading import Barrier, Event, Thread
 from typing import ClassVar, Protocol
 
 import msgspec
+import psycopg
 import pytest
 
 from steersman.adapters.memory import MemoryLog
@@ -234,6 +235,14 @@ def test_an_error_between_the_rows_and_the_commit_stores_nothing(store: Store) -
     assert (store.get("tally", "a"), store.get("tally", "b"), store.position("tally")) == (b"A", None, 1)
 
 
+@pytest.mark.parametrize("open_store", ["sqlite", "postgres"], indirect=True)
+def test_rows_whose_position_cannot_be_stored_are_not_stored_either(store: Store) -> None:
+    put(store, {"a": placed(1, b"A")}, upto=1)
+    with pytest.raises((OverflowError, psycopg.DataError)):
+        put(store, {"a": placed(1, b"torn"), "b": placed(2)}, after=1, upto=2**70)
+    assert (store.get("tally", "a"), store.get("tally", "b"), store.position("tally")) == (b"A", None, 1)
+
+
 def test_a_position_that_somebody_else_has_moved_on_from_is_not_folded_again(store: Store) -> None:
     assert put(store, {"a": placed(1, b"A")}, upto=3)
     assert not put(store, {"a": placed(1, b"late")}, after=0, upto=4)
@@ -441,7 +450,7 @@ def test_readers_see_no_gap_and_no_step_back_while_generations_are_swapped(open_
 
     thread = Thread(target=read)
     thread.start()
-    for _ in range(8):
+    for _ in range(30):
         log.add("a")
         rebuild(folder, VIEW)
         catch_up(folder, log, [VIEW])
