@@ -187,7 +187,12 @@ def _refuse_inexact(value: Any) -> None:
 def _put_back(wanted: type, found: Any, words: Mapping[str, bytes]) -> Text:
     if wanted is not Text:
         raise TypeError(f"a fact cannot hold a {wanted.__name__}")
-    stored = words.get(found["digest"])
+    digest: object = found["digest"]
+    if digest is None:  # repeated after it was erased
+        return Text(None)
+    if not isinstance(digest, str):
+        raise TypeError("a text's digest is a string")
+    stored = words.get(digest)
     return Text(None if stored is None else stored.decode())
 
 

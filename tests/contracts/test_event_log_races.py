@@ -2,7 +2,7 @@
 
 import itertools
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -89,19 +89,24 @@ def log(store: Store, faulty: Faulty, sequencer: Sequencer) -> StoredLog:
     return StoredLog(faulty, EventCodec(CATALOGUE), sequencer, store.clock)
 
 
-def in_one_batch(log: StoredLog, faulty: Faulty, sequencer: Sequencer, *appends: Append) -> list[Future[Any]]:
-    """Start the appends so that all of them wait while another is being stored, and let them go."""
+def in_one_batch(
+    log: StoredLog, faulty: Faulty, sequencer: Sequencer, *appends: Append, then: Callable[[], object] = int
+) -> list[Future[Any]]:
+    """Start the appends so that all of them wait while another is being stored, begin *then*, and let them go."""
     faulty.entered.clear()
     faulty.may_go_on.clear()
-    with ThreadPoolExecutor(len(appends) + 1) as threads:
-        threads.submit(log.append, append("first", note("first")))
-        faulty.entered.wait()
-        started: list[Future[Any]] = []
-        for each in appends:  # one after the other, for their order
-            started.append(threads.submit(log.append, each))
-            while sequencer.waiting < len(started):
-                pass
-        faulty.may_go_on.set()
+    with ThreadPoolExecutor(len(appends) + 2) as threads:
+        try:
+            threads.submit(log.append, append("first", note("first")))
+            faulty.entered.wait()
+            started: list[Future[Any]] = []
+            for each in appends:  # one after the other, for their order
+                started.append(threads.submit(log.append, each))
+                while sequencer.waiting < len(started):
+                    pass
+            threads.submit(then)
+        finally:
+            faulty.may_go_on.set()
     return started
 
 
@@ -204,16 +209,9 @@ def test_an_append_that_the_store_cannot_take_fails_alone(log: StoredLog, faulty
 def test_closing_answers_everybody_who_waits_and_nobody_after(
     log: StoredLog, faulty: Faulty, sequencer: Sequencer
 ) -> None:
-    faulty.may_go_on.clear()
-    with ThreadPoolExecutor(4) as threads:
-        started = [threads.submit(log.append, append(f"c{n}", note(f"s{n}"))) for n in range(3)]
-        faulty.entered.wait()
-        while sequencer.waiting < 2:
-            pass
-        closing = threads.submit(sequencer.close)
-        faulty.may_go_on.set()
-        closing.result()
-    assert sorted(future.result()[0].position for future in started) == [1, 2, 3]
+    appends = (append(f"c{n}", note(f"s{n}")) for n in range(3))
+    started = in_one_batch(log, faulty, sequencer, *appends, then=sequencer.close)
+    assert [future.result()[0].position for future in started] == [2, 3, 4]
     with pytest.raises(LogUnavailable):
         log.append(append("late", note("late")))
 

@@ -1,0 +1,85 @@
+"""What is particular to a store: its files forget what was erased, and numbering stays cheap in a long log."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from steersman.adapters import postgres_log, sqlite_log
+from steersman.adapters.postgres_log import LogDatastore, PostgresLog, PostgresRecorder
+from steersman.adapters.sqlite_log import SqliteLog, SqliteRecorder, open_datastore
+from steersman.application.ports import Append
+from steersman.domain.event import Draft, Event, Text
+
+
+class Said(Event, frozen=True, kw_only=True):
+    TOPIC = "test.said"
+
+    words: Text
+
+
+def said(words: str) -> Append:
+    draft = Draft(stream="s", event=Said(words=Text(words)), run="r", root="r")
+    return Append(drafts=(draft,), expected={"s": 0}, at=datetime.now(UTC), principal="ada", command_id="c1")
+
+
+def test_erased_words_are_in_no_file_of_the_sqlite_log(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db", {Said.TOPIC: Said})
+    log.append(said("the words to be forgotten"))
+    assert any(b"to be forgotten" in file.read_bytes() for file in tmp_path.iterdir())
+    assert log.erase_texts(["r"]) == 1
+    assert not any(b"to be forgotten" in file.read_bytes() for file in tmp_path.iterdir())
+    log.close()
+
+
+def test_sqlite_syncs_every_commit(tmp_path: Path) -> None:
+    recorder = SqliteRecorder(open_datastore(tmp_path / "log.db"))
+    recorder.create_table()
+    assert [recorder._select(f"PRAGMA {name}", ())[0][0] for name in ("synchronous", "journal_mode")] == [2, "wal"]
+    recorder.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT max(version) FROM events WHERE stream = ?",
+        "SELECT max(run_sequence) FROM events WHERE run = ?",
+        "SELECT max(root_sequence) FROM events WHERE root = ?",
+        "SELECT position, run, state FROM events WHERE command_id = ? ORDER BY position",
+    ],
+)
+def test_numbering_on_sqlite_is_an_index_look_up(tmp_path: Path, statement: str) -> None:
+    assert statement in Path(sqlite_log.__file__).read_text(encoding="utf-8")
+    recorder = SqliteRecorder(open_datastore(tmp_path / "log.db"))
+    recorder.create_table()
+    plan = [row["detail"] for row in recorder._select(f"EXPLAIN QUERY PLAN {statement}", ("x",))]
+    assert plan
+    assert all(step.startswith("SEARCH events USING") for step in plan)
+    recorder.close()
+
+
+def test_numbering_on_postgres_is_index_look_ups(postgres_url: str) -> None:
+    recorder = PostgresRecorder(LogDatastore(postgres_url))
+    recorder.create_table()
+    names = {name: ["x"] for name in ("streams", "runs", "roots", "commands")}
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute(postgres_log.SETTINGS)
+        plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN {postgres_log.KNOWN}", names).fetchall())
+    assert "Seq Scan" not in plan
+    for index in ("events_stream", "events_run", "events_root", "events_command"):
+        assert index in plan
+    recorder.close()
+
+
+def test_facts_of_one_batch_may_stand_inside_and_outside_runs_on_postgres(postgres_url: str) -> None:
+    log = PostgresLog(postgres_url, {Said.TOPIC: Said})
+    outside = Draft(stream="p", event=Said(words=Text("w")))
+    first = said("x")
+    mixed = Append(
+        drafts=(outside, *first.drafts), expected={"p": 0, "s": 0}, at=first.at, principal="a", command_id="c"
+    )
+    assert [(f.run, f.run_sequence) for f in log.append(mixed)] == [(None, None), ("r", 1)]
+    alone = Append(drafts=(outside,), expected={"p": 1}, at=first.at, principal="a", command_id="d")
+    assert [(f.position, f.run, f.root_sequence) for f in log.append(alone)] == [(3, None, None)]
+    log.close()
