@@ -49,11 +49,14 @@ def opened(path: Path) -> Generator[Repo]:
     """Open a repository for one call. Raises RepositoryUnusable."""
     try:
         repo = Repo(os.path.realpath(path))
-    except NotGitRepository as error:
-        code = "not_a_repository" if path.is_dir() else "workspace_missing"
-        raise RepositoryUnusable(code, f"{path} is not the top of a git repository") from error
+        if not os.path.isdir(os.path.join(repo.commondir(), "objects")):
+            raise NotGitRepository(repo.commondir())
     except (UnsupportedVersion, UnsupportedExtension) as error:
         raise RepositoryUnusable("unsupported_repository", f"{path} needs a newer git format: {error}") from error
+    except (NotGitRepository, OSError, ValueError) as error:
+        # ValueError: `.git` or its configuration is no such file.
+        code = "not_a_repository" if path.is_dir() else "workspace_missing"
+        raise RepositoryUnusable(code, f"{path} is not the top of a git repository") from error
     with repo:
         yield repo
 

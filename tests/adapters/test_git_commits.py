@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from steersman.adapters.git_index import CheckoutIndex, fresh_entry, index_lock
 from steersman.application.ports import CommitFailed, GitConflict
 from steersman.domain.git import Commit
 
@@ -143,6 +144,19 @@ def test_a_submodule_stays_at_its_commit_and_a_nested_repository_is_not_swallowe
     assert scratch.rev(f"{made.commit}:lib") == scratch.rev("main:lib")
     assert "nested" in scratch.status(path), "git still shows that it is there"
     assert scratch.is_sound()
+
+
+def test_what_stands_in_a_submodule_that_was_never_fetched_is_left_there(scratch: Scratch) -> None:
+    scratch.git("update-index", "--add", "--cacheinfo", f"160000,{'c' * 40},lib")
+    scratch.git("commit", "-q", "-m", "x")
+    path = scratch.worktree()
+    scratch.write({"lib/x": "x\n", "README": "two\n"}, path)
+
+    made = commit(scratch, path)
+
+    assert scratch.git("diff", "--name-only", "main", made.commit) == "README\n"
+    assert scratch.rev(f"{made.commit}:lib") == "c" * 40
+    assert "lib/x" not in scratch.git("ls-files", cwd=path)
 
 
 def test_nothing_changed_makes_no_commit(scratch: Scratch) -> None:
@@ -343,11 +357,14 @@ def test_without_a_trusted_executable_bit_the_recorded_one_stays(scratch: Scratc
 
 def test_a_file_changed_within_one_tick_of_the_clock_is_not_taken_for_unchanged(scratch: Scratch) -> None:
     path = scratch.worktree()
-    index = scratch.path / ".git/worktrees/child/index"
-    written = os.stat(path / "README")
-    (path / "README").write_text("two\n")  # as long as "one\n", in the same inode
-    os.utime(path / "README", ns=(written.st_atime_ns, written.st_mtime_ns))
-    os.utime(index, ns=(written.st_mtime_ns, written.st_mtime_ns))
+    admin = scratch.path / ".git/worktrees/child"
+    before = CheckoutIndex(str(admin)).entries
+    (path / "README").write_text("two\n")
+    # The index as it is when the file changed right after it was looked at: its stat data, the old content's name.
+    found = os.lstat(path / "README")
+    with index_lock(str(admin)) as lock:
+        lock.write({**before, b"README": fresh_entry(found, before[b"README"].mode, before[b"README"].sha)})
+    os.utime(admin / "index", ns=(found.st_mtime_ns, found.st_mtime_ns))
 
     made = commit(scratch, path)
 

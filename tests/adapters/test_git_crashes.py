@@ -8,8 +8,6 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from steersman.application.ports import Contribution
 from steersman.domain.git import Commit
 
@@ -140,12 +138,10 @@ def test_integrating_and_pointing_a_branch(scratch: Scratch) -> None:
     assert_finishes(scratch, scratch.path, call)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_landing_in_a_clean_checkout(scratch: Scratch, packed: bool) -> None:
+def test_landing_in_a_clean_checkout(scratch: Scratch) -> None:
     old, new = moved(scratch)
     scratch.write({"untracked": "mine\n"})
-    if packed:
-        scratch.git("pack-refs", "--all")
+    scratch.git("pack-refs", "--all")
 
     assert_finishes(scratch, scratch.path, lambda: scratch.repositories.merge(scratch.path, "main", old, new))
 

@@ -187,6 +187,8 @@ def test_a_reset_leaves_exactly_the_commit(scratch: Scratch) -> None:
     scratch.git("add", "dir", cwd=path)
     scratch.git("init", "-q", "nested", cwd=path)
     (path / "src/c").symlink_to("/nowhere")
+    (path / "README").unlink()
+    scratch.write({"README/in/the/way": "x\n"}, path)
 
     for _ in range(2):
         scratch.repositories.reset_worktree(scratch.path, path, "steersman/child", first)

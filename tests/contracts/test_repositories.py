@@ -135,6 +135,10 @@ def test_a_directory_that_cannot_serve_says_why(repositories: Repositories, repo
     assert code_of(repositories, tmp_path / "file") == "workspace_missing"
     (tmp_path / "plain").mkdir()
     assert code_of(repositories, tmp_path / "plain") == "not_a_repository"
+    for number, gitfile in enumerate(["gitdir: /nowhere/x\n", "no git file\n", ""]):
+        (tmp_path / f"broken{number}").mkdir()
+        (tmp_path / f"broken{number}/.git").write_text(gitfile)
+        assert code_of(repositories, tmp_path / f"broken{number}") == "not_a_repository"
     (repository / "inside").mkdir()
     assert code_of(repositories, repository / "inside") == "not_a_repository"
     git(tmp_path, "clone", "-q", "--bare", str(repository), "bare")
