@@ -10,6 +10,7 @@ from ..domain.effects import (
     MergeAssembly,
     PauseWorker,
     ResumeWorker,
+    RunGate,
     WorkOnSubtask,
 )
 from .assemble_children import assemble_children
@@ -18,6 +19,7 @@ from .end_turn import end_turn
 from .make_plan import make_plan
 from .merge_assembly import merge_assembly
 from .pause_worker import end_workers, pause_worker, resume_worker
+from .run_gate import run_gate
 from .work_on_subtask import work_on_subtask
 from .workshop import Workshop
 
@@ -31,6 +33,8 @@ def carry_out(effect: Effect, shop: Workshop) -> None:
             work_on_subtask(effect, shop)
         case AssembleChildren():
             assemble_children(effect, shop)
+        case RunGate():
+            run_gate(effect, shop)
         case MergeAssembly():
             merge_assembly(effect, shop)
         case EndTurn():
@@ -49,7 +53,7 @@ def carry_out(effect: Effect, shop: Workshop) -> None:
 
 def needs_agent(effect: Effect) -> bool:
     """Return whether the effect occupies one of the places for agents."""
-    return isinstance(effect, MakePlan | WorkOnSubtask)
+    return isinstance(effect, MakePlan | WorkOnSubtask | RunGate)
 
 
 def abandon(effect: Effect, shop: Workshop) -> None:
@@ -59,6 +63,8 @@ def abandon(effect: Effect, shop: Workshop) -> None:
             shop.kill(effect.child_run_id)
         case MakePlan():
             shop.kill(effect.run_id)
+        case RunGate():
+            shop.kill(f"{effect.run_id}-{effect.kind}")
         case _:
             # Work in git is short and harmless to finish.
             return

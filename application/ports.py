@@ -500,6 +500,29 @@ class Agents(Protocol):
         ...
 
 
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What a command came to. `state` is exited (with exit_code), timed_out, not_found, not_started or interrupted;
+    `output` is the end of what it wrote.
+    """
+
+    state: str
+    output: str
+    exit_code: int | None = None
+
+
+class Commands(Protocol):
+    """Commands of a project's own."""
+
+    def run(self, command: Sequence[str], cwd: Path, timeout_seconds: float) -> CommandResult:
+        """Run the command to its end, or kill it after the time. On return nothing that it started is alive."""
+        ...
+
+    def close(self) -> None:
+        """Kill every command that runs; their callers are told that they were interrupted."""
+        ...
+
+
 class SignalFiles(Protocol):
     """Files that an agent's own tools may look for: `<data>/signals/<session>/PAUSE` and `SHUTDOWN`."""
 

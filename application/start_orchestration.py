@@ -60,18 +60,19 @@ def start_orchestration(
 def run_model(project: Project, agents: Agents, pinned: str | None) -> str:
     """Return the full model id of a run: the caller's, else the project's, else the installation's default."""
     wanted = pinned or project.default_model_github_copilot or project.default_model_microsoft_foundry
-    return _resolved(wanted, agents)
+    return resolved(wanted, agents)
 
 
 def _models(project: Project, agents: Agents, pinned: str | None) -> Mapping[str, str]:
     default = run_model(project, agents, pinned)
     return {
-        member.name: _resolved(member.model_id, agents) if member.model_id and not pinned else default
+        member.name: resolved(member.model_id, agents) if member.model_id and not pinned else default
         for member in project.team
     }
 
 
-def _resolved(wanted: str | None, agents: Agents) -> str:
+def resolved(wanted: str | None, agents: Agents) -> str:
+    """Return the full model id for what was asked for (None: the default). Raises UnknownModel."""
     found = agents.resolve(wanted)
     if found is None:
         known = ", ".join(agent.name for agent in agents.known())

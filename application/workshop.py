@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from ..domain.run import Run
 from .caller import Caller
-from .ports import Agents, AgentSession, Repositories, SessionRequest, SignalFiles, Wakeups
+from .ports import Agents, AgentSession, Commands, Repositories, SessionRequest, SignalFiles, Wakeups
 from .run_log import Decision, RunLog
 
 POLL_SECONDS = 1.0
@@ -39,6 +39,7 @@ class Workshop:
         runs: RunLog,
         repositories: Repositories,
         agents: Agents,
+        commands: Commands,
         signals: SignalFiles,
         wakeups: Wakeups,
         worktrees: Path,
@@ -46,6 +47,7 @@ class Workshop:
         self.runs = runs
         self.repositories = repositories
         self.agents = agents
+        self.commands = commands
         self.signals = signals
         self._wakeups = wakeups
         self._worktrees = worktrees
@@ -140,3 +142,4 @@ class Workshop:
             sessions = [place.session for place in self._places.values() if place.session]
         for session in sessions:
             session.kill()
+        self.commands.close()

@@ -79,6 +79,29 @@ def plan_prompt(run: Run, turn_id: str, team: str) -> str:
     )
 
 
+_REVIEWS = {
+    "rai": "Review the change below for harm: unsafe, abusive, discriminating or unlawful behaviour, leaked secrets.",
+    "rubberduck": "Review the change below as a critical colleague: is it right, complete and simple?",
+}
+_VERDICTS = (
+    "End your answer with a line `TARGET_FILES: a, b` if the change must be revised in certain files, and then with the "
+    "last line `VERDICT: GREEN`, `VERDICT: YELLOW`, `VERDICT: REVISE` or `VERDICT: RED`."
+)
+
+
+def review_prompt(run: Run, kind: str, turn_id: str, diff: str) -> str:
+    """Return the prompt that asks a reviewer for a verdict on the assembled work."""
+    return (
+        f"{turn_line(turn_id)}\n\n{_REVIEWS[kind]} Do not change any file. {_VERDICTS}\n\n"
+        f"# The goal\n\n{run.goal}\n\n# The change\n\n~~~~diff\n{diff}\n~~~~\n"
+    )
+
+
+def verdict_prompt(turn_id: str) -> str:
+    """Return the prompt that asks once more for a verdict that was not given."""
+    return f"{turn_line(turn_id)}\n\nYour answer did not end with a verdict. {_VERDICTS}\n"
+
+
 def _made_before(run: Run, subtask: Subtask) -> str:
     if run.plan is None:
         return ""

@@ -202,7 +202,9 @@ def review(run: Run, command: ReviewAssembly) -> Sequence[Draft]:
         return (*close_all(run, "superseded", "The assembled work was declined."), run.coordinator(declined))
     if any(directive.severity != "advisory" for directive in run.open_directives()):
         # A stop, or guidance for finished work: it came first, and this tree is no longer what will be merged.
-        raise NoReviewPending("A correction was received before your approval, so this tree is no longer up for review.")
+        raise NoReviewPending(
+            "A correction was received before your approval, so this tree is no longer up for review."
+        )
     approved = ReviewApproved(
         work_plan_id=plan.work_plan_id,
         gate_id=assembly.gate,

@@ -38,6 +38,9 @@ class OrchestrationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=T
     auto_approve_tools: bool | UnsetType = UNSET
     autoApproveTools: bool | UnsetType = UNSET
     autopilot: bool = False
+    max_steering_iterations: Annotated[
+        int, Meta(ge=0, le=100, description="How often the coordinator may steer before a person has to look.")
+    ] = 6
     plan: PlanRequest | None = None
 
 
@@ -77,6 +80,7 @@ def start_run(project_id: FromPath[str], data: JSONBody[OrchestrationRequest], a
         plan=data.plan.subtasks if data.plan is not None else None,
         auto_approve_tools=bool(_either(data, "auto_approve_tools", "autoApproveTools")),
         autopilot=data.autopilot,
+        max_steering_iterations=data.max_steering_iterations,
     )
 
     def carry_out(command: Command) -> Any:

@@ -11,8 +11,11 @@ from litestar.params import FromPath, JSONBody, QueryParameter
 from msgspec import Meta
 
 from ..application.caller import Answer
+from ..application.ports import Agents
 from ..application.register_project import UnusableDirectory, register_project
+from ..application.start_orchestration import resolved
 from ..domain.event import Draft
+from ..domain.gates import DEFAULT_BUILD_SECONDS, GateSpec
 from ..domain.project import CreateProject, ProjectCreated
 from ..domain.rejected import Invalid, ProjectNotFound
 from ..projections import project_view, run_list
@@ -29,6 +32,13 @@ Before: TypeAlias = Annotated[
 ]
 
 
+class BuildTest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The command that assembled work must pass before a person is asked, run in a worktree of its own."""
+
+    command: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=4096)], ...], Meta(min_length=1)]
+    timeout_seconds: Annotated[int, Meta(ge=1, le=86_400)] = DEFAULT_BUILD_SECONDS
+
+
 class ProjectRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A repository to be registered. Its checked-out branch becomes the project's default branch."""
 
@@ -38,6 +48,11 @@ class ProjectRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     default_provider: Literal["github-copilot", "byok", "microsoft-foundry"] | None = None
     default_model_github_copilot: ModelId | None = None
     default_model_microsoft_foundry: ModelId | None = None
+    reviewers: Annotated[
+        dict[Literal["rai", "rubberduck"], ModelId] | None,
+        Meta(description="The agents, by model id, that review assembled work before a person is asked."),
+    ] = None
+    build_test: BuildTest | None = None
     #: These belong to features that this service does not have; only null is accepted.
     repository_selection_code: str | None = None
     blueprint_id: str | None = None
@@ -71,6 +86,7 @@ def create_project(data: JSONBody[ProjectRequest], asking: Asks) -> Response[byt
         default_provider=data.default_provider,
         default_model_github_copilot=data.default_model_github_copilot,
         default_model_microsoft_foundry=data.default_model_microsoft_foundry,
+        gates=_gates(data, asking.services.agents),
     )
 
     def carry_out(command: Command) -> Any:
@@ -85,6 +101,14 @@ def create_project(data: JSONBody[ProjectRequest], asking: Asks) -> Response[byt
             raise UnusableDirectory(f"`working_directory` cannot be looked at: {error}") from error
 
     return asking.once(carry_out, "/api/projects/{project_id}")
+
+
+def _gates(data: ProjectRequest, agents: Agents) -> tuple[GateSpec, ...]:
+    gates = [GateSpec(kind=kind, model_id=resolved(model, agents)) for kind, model in (data.reviewers or {}).items()]
+    if data.build_test is not None:
+        build = data.build_test
+        gates.append(GateSpec(kind="build-test", command=build.command, timeout_seconds=build.timeout_seconds))
+    return tuple(gates)
 
 
 def _refuse_unsupported(data: ProjectRequest) -> None:

@@ -14,6 +14,7 @@ from ..adapters.acp_agents import AcpAgents
 from ..adapters.agents_file import AgentsFileInvalid
 from ..adapters.feed_hub import FeedHub
 from ..adapters.git_repositories import GitRepositories
+from ..adapters.kept_commands import KeptCommands
 from ..adapters.memory import SYSTEM_CLOCK, MemoryWakeups
 from ..adapters.postgres_log import PostgresLog
 from ..adapters.postgres_views import PostgresViews
@@ -88,7 +89,9 @@ def open_service(settings: Settings, agents_file: Path | None) -> Generator[Serv
         agents = stack.enter_context(_open_agents(settings, agents_file))
         services = _services(settings, stores, tokens, feed, agents)
         signals = SignalDirectory(settings.data / "signals")
-        shop = Workshop(services.runs, services.repositories, agents, signals, wakeups, settings.worktrees)
+        shop = Workshop(
+            services.runs, services.repositories, agents, KeptCommands(), signals, wakeups, settings.worktrees
+        )
         driver = Driver(shop, wakeups, partial(open_run_ids, stores.views, stores.log), max_agents=settings.max_agents)
         driver.start()
         stack.callback(driver.stop)

@@ -1,0 +1,91 @@
+"""Commands of a project's own, such as its build, each under a keeper of its own, so that nothing of them is left behind."""
+
+import asyncio
+import os
+import shutil
+from asyncio import Task
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from ..application.ports import AgentFailed, CommandResult
+from .agent_process import AgentProcess, Launch
+
+#: What is kept of a command's output: its end, where the reason for a failure stands.
+TAIL_BYTES = 64 * 1024
+_INHERITED = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER")
+
+
+class KeptCommands:
+    """The port `Commands`. Closing it kills what runs."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._running: set[Task[Any]] = set()
+
+    def run(self, command: Sequence[str], cwd: Path, timeout_seconds: float) -> CommandResult:
+        """Run the command to its end, or kill it after the time. On return nothing that it started is alive."""
+        path = shutil.which(command[0], path=os.environ.get("PATH"))
+        if path is None:
+            return CommandResult(state="not_found", output=f"{command[0]} is not on PATH")
+        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | {"CI": "true"}
+        launch = Launch(path=path, argv=tuple(command), cwd=cwd, env=environment)
+        return asyncio.run(self._kept(launch, timeout_seconds))
+
+    def close(self) -> None:
+        """Kill every command that runs; their callers are told that they were interrupted."""
+        with self._lock:
+            running = list(self._running)
+        for task in running:
+            task.get_loop().call_soon_threadsafe(task.cancel)
+
+    async def _kept(self, launch: Launch, timeout_seconds: float) -> CommandResult:
+        task = asyncio.get_running_loop().create_task(_run(launch, timeout_seconds))
+        with self._lock:
+            self._running.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return CommandResult(state="interrupted", output="")
+        except AgentFailed as failed:
+            return CommandResult(state="not_started", output=str(failed))
+        finally:
+            with self._lock:
+                self._running.discard(task)
+
+
+async def _run(launch: Launch, timeout_seconds: float) -> CommandResult:
+    process = await AgentProcess.start(launch, None)
+    tail: deque[bytes] = deque()
+    process.on_stderr = lambda chunk: _keep(tail, chunk)
+    reading = asyncio.create_task(_read(process, tail))
+    try:
+        process.stdin.close()
+        async with asyncio.timeout(timeout_seconds):
+            code = await process.exited
+            await reading
+    except TimeoutError:
+        return CommandResult(state="timed_out", output=_text(tail))
+    finally:
+        reading.cancel()
+        await process.end()
+    if code is None:
+        return CommandResult(state="interrupted", output=_text(tail))
+    return CommandResult(state="exited", exit_code=code, output=_text(tail))
+
+
+async def _read(process: AgentProcess, tail: "deque[bytes]") -> None:
+    while chunk := await process.stdout.read(64 * 1024):
+        _keep(tail, chunk)
+
+
+def _keep(tail: "deque[bytes]", chunk: bytes) -> None:
+    tail.append(chunk)
+    while sum(map(len, tail)) - len(tail[0]) >= TAIL_BYTES:
+        tail.popleft()
+
+
+def _text(tail: "deque[bytes]") -> str:
+    return b"".join(tail)[-TAIL_BYTES:].decode(errors="replace")

@@ -1,0 +1,94 @@
+"""Have an automated gate look at the assembled work: a reviewer agent reads it, or a command builds and tests it."""
+
+from pathlib import Path
+
+from ..domain import prompts, review
+from ..domain.effects import RunGate
+from ..domain.gates import GateSpec, Verdict, read_verdict
+from ..domain.git import Commit
+from ..domain.run import Run
+from ..domain.turns import Overtaken
+from .ports import AgentFailed, SessionRequest
+from .record_turn import TurnRecorder, output_bytes
+from .touched_files import touched_files
+from .workshop import Closing, Workshop
+
+MAX_DIFF_BYTES = 256 * 1024
+
+
+class GateUnable(Exception):
+    """The gate could not do its work; that says nothing about what it was to look at."""
+
+
+def run_gate(effect: RunGate, shop: Workshop) -> None:
+    """On return the gate has a verdict about the assembled tree, or the run is parked because it could not have one."""
+    run = shop.runs.run(effect.run_id)
+    try:
+        _, assembly = review.assembling(run)
+        spec = next((spec for spec in run.gates if spec.kind == effect.kind), None)
+        if spec is None or assembly.head is None:
+            raise Overtaken
+        verdict = _look(run, spec, assembly.head, has_changes=assembly.has_changes, shop=shop)
+        touched = touched_files(run, shop.repositories)
+        tree = assembly.head.tree
+        shop.decide(effect.run_id, lambda found: review.complete_gate(found, effect.kind, tree, verdict, touched))
+    except GateUnable as unable:
+        reason = str(unable)
+        _park(effect, reason, shop)
+    except AgentFailed as failed:
+        if shop.closing:
+            raise Closing from failed
+        _park(effect, failed.code, shop)
+    except Overtaken:
+        return
+
+
+def _park(effect: RunGate, reason: str, shop: Workshop) -> None:
+    try:
+        shop.decide(effect.run_id, lambda run: review.block_gate(run, effect.kind, reason))
+    except Overtaken:
+        return
+
+
+def _look(run: Run, spec: GateSpec, head: Commit, *, has_changes: bool, shop: Workshop) -> Verdict:
+    if not has_changes:
+        return Verdict(outcome="passed", feedback="There is no change to look at.")
+    name = f"{run.run_id}-{spec.kind}"
+    worktree, branch = shop.worktree(name), f"steersman/gate/{run.run_id}/{spec.kind}"
+    # Fresh for each look: what an earlier one left behind must not count. Nobody takes anything from this worktree.
+    shop.repositories.remove_worktree(shop.repository(run), worktree, branch)
+    shop.repositories.ensure_worktree(shop.repository(run), worktree, branch, head.commit)
+    try:
+        return _build(spec, worktree, shop) if spec.kind == "build-test" else _review(run, spec, head, worktree, shop)
+    finally:
+        shop.repositories.remove_worktree(shop.repository(run), worktree, branch)
+
+
+def _build(spec: GateSpec, worktree: Path, shop: Workshop) -> Verdict:
+    result = shop.commands.run(spec.command, worktree, spec.timeout_seconds)
+    if result.state == "interrupted" and shop.closing:
+        raise Closing
+    if result.state != "exited":
+        raise GateUnable(result.state)
+    if result.exit_code == 0:
+        return Verdict(outcome="passed")
+    words = " ".join(spec.command)
+    return Verdict(outcome="revise", feedback=f"`{words}` ended with {result.exit_code}:\n\n{result.output}")
+
+
+def _review(run: Run, spec: GateSpec, head: Commit, worktree: Path, shop: Workshop) -> Verdict:
+    diff = shop.repositories.diff(shop.repository(run), run.base.commit, head.commit, MAX_DIFF_BYTES)
+    turn_id = f"{spec.kind}-{head.tree}"
+    model_id = spec.model_id or run.model_id
+    session_run = f"{run.run_id}-{spec.kind}"
+    used = output_bytes(shop.runs, run.run_id)
+    recorder = TurnRecorder(shop.runs, run.run_id, run.run_id, turn_id, model_id, used)
+    with shop.session(SessionRequest(model_id=model_id, run_id=session_run, cwd=worktree)) as session:
+        ended = session.prompt(prompts.review_prompt(run, spec.kind, turn_id, diff), recorder)
+        verdict = read_verdict(ended.message)
+        if verdict is None:
+            ended = session.prompt(prompts.verdict_prompt(turn_id), recorder)
+            verdict = read_verdict(ended.message)
+    recorder.close()
+    # A reviewer that cannot be understood has not said that the work is good.
+    return verdict or Verdict(outcome="red", feedback="unparseable_after_reask: the reviewer gave no verdict.")
