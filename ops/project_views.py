@@ -113,7 +113,7 @@ class ViewKeeper:
     def _step(self, watched: Watched) -> bool:
         try:
             moved = self._advance(watched)
-        except Exception as error:  # the thread must outlive any fault of a store or a view
+        except Exception as error:  # noqa: BLE001 - the thread must outlive any fault of a store or a view
             watched.failures += 1
             watched.last_error = f"{type(error).__name__}: {error}"
             watched.prepared = False

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from steersman.domain import review
+from steersman.domain.assembly import Recovered
+from steersman.domain.event import Text
 from steersman.projections import open_runs, run_list
 
 if TYPE_CHECKING:
@@ -51,3 +53,13 @@ def test_a_run_is_open_until_what_it_left_behind_is_cleared_away(history: "Histo
     assert [row.run_id for row in history.rows(open_runs.VIEW, open_runs.GROUP)] == ["r"]
     history.put(review.remove_worktrees(history.run))
     assert history.rows(open_runs.VIEW, open_runs.GROUP) == []
+
+
+def test_a_closed_run_that_somebody_has_go_on_is_open_again(history: "History") -> None:
+    history.to_gate()
+    history.put(review.fail_run(history.run, error_code="x", message="", retryable=True))
+    history.put(review.remove_worktrees(history.run))
+    assert history.rows(open_runs.VIEW, open_runs.GROUP) == []
+    again = Recovered(reason="steering_resume", directive_id="d", reset_subtask_ids=(), instruction=Text("Go on."))
+    history.put([history.run.coordinator(again)])
+    assert [row.run_id for row in history.rows(open_runs.VIEW, open_runs.GROUP)] == ["r"]
