@@ -1,5 +1,6 @@
 """Put what an agent says on its run's feed: coalesced, bounded, and never in the way of a decision."""
 
+import time
 from collections.abc import Sequence
 from threading import Lock, Timer
 from uuid import uuid4
@@ -48,11 +49,14 @@ class TurnRecorder:
         self._timer: Timer | None = None
         self._lock = Lock()
         self.failure: Exception | None = None
+        #: When the agent last showed a sign of work, on the process's monotonic clock; None while it waits for a person.
+        self.last_sign: float | None = time.monotonic()
 
     def update(self, update: AgentUpdate) -> None:
         """Take a report. Raises what went wrong with an earlier one, if it could not be stored."""
         if self.failure is not None:
             raise self.failure
+        self.last_sign = time.monotonic()
         with self._lock:
             if update.kind in _KINDS:
                 self._gather(update.kind, update.text)

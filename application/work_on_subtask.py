@@ -20,6 +20,7 @@ from ..domain.turns import InterruptedTooOften, Overtaken
 from ..domain.work_plan import Subtask
 from .ports import AgentFailed, AgentSession, AgentUpdate, CommitFailed, Contribution, GitConflict, SessionRequest
 from .record_turn import TurnRecorder, output_bytes
+from .watch_stall import StallWatch
 from .workshop import Closing, Workshop
 
 COMMIT_ATTEMPTS = 3
@@ -181,13 +182,25 @@ class _Work:
             self._opened_here.add(turn.turn_id)
             prompt = continue_prompt(turn.turn_id) if asked else prompt
         observer = _FirstSign(self._shop, self._root, child, turn)
+        watch = StallWatch(session, observer, self._shop.stall_seconds, self._is_paused)
         try:
-            ended = session.prompt(prompt, observer)
+            with watch:
+                ended = session.prompt(prompt, observer)
             observer.close()
         except AgentFailed as failed:
+            if watch.stalled and not self._shop.closing:
+                self._give_up_stalled()
             self._after_failure(failed)
             return
         self._shop.decide(self._root, lambda run: turns.end_turn(run, self._id, ended.stop_reason))
+
+    def _is_paused(self) -> bool:
+        return self._shop.runs.run(self._root).children[self._id].status in ("pausing", "paused")
+
+    def _give_up_stalled(self) -> None:
+        """End the child run; what comes next finds it ended, and leaves."""
+        seconds, now = int(self._shop.stall_seconds), self._shop.now()
+        self._shop.decide(self._root, lambda run: turns.give_up_stalled(run, self._id, now, seconds))
 
     def _after_failure(self, failed: AgentFailed) -> None:
         """The agent is gone. A cut-short turn is over with it; a correction that never began is tried again."""

@@ -15,6 +15,8 @@ from .ports import Agents, AgentSession, Commands, Repositories, SessionRequest,
 from .run_log import Decision, RunLog
 
 POLL_SECONDS = 1.0
+#: How long an agent may show no sign of work.
+STALL_SECONDS = 300.0
 #: Longer than an agent may take to start.
 OPEN_SECONDS = 60.0
 
@@ -43,11 +45,13 @@ class Workshop:
         signals: SignalFiles,
         wakeups: Wakeups,
         worktrees: Path,
+        stall_seconds: float = STALL_SECONDS,
     ) -> None:
         self.runs = runs
         self.repositories = repositories
         self.agents = agents
         self.commands = commands
+        self.stall_seconds = stall_seconds
         self.signals = signals
         self._wakeups = wakeups
         self._worktrees = worktrees

@@ -54,6 +54,29 @@ class AssemblyBlocked(Event, frozen=True, kw_only=True):
     retryable: bool = True
 
 
+class StallDetected(Event, frozen=True, kw_only=True):
+    """A child's agent has shown no sign of work for so long that it is given up."""
+
+    TOPIC: ClassVar[str] = "coordinator.child_stall_detected"
+
+    child_run_id: str
+    subtask_id: int
+    stall_timeout_seconds: int
+
+
+class SubtaskRedispatched(Event, frozen=True, kw_only=True):
+    """A stalled subtask starts afresh, within its budget."""
+
+    TOPIC: ClassVar[str] = "coordinator.subtask_redispatched"
+
+    subtask_id: int
+    prior_child_run_id: str
+    attempt: int
+    max_attempts: int
+    reason: str
+    timestamp_utc: str = msgspec.field(name="timestamp_utc")
+
+
 class AssemblyIntegrated(Event, frozen=True, kw_only=True):
     """The children's work stands on the integration branch; the gates look at exactly this tree."""
 

@@ -18,6 +18,7 @@ from .work_plan import (
     Subtask,
     SubtaskDispatched,
     SubtaskFailed,
+    SubtaskStatus,
     WorkPlan,
     frontier,
     step,
@@ -54,13 +55,17 @@ def next_child_id(run: Run, subtask: Subtask) -> str:
 
 
 def _give_up(run: Run, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
-    lost = frozenset(s.subtask_id for s in plan.subtasks.values() if s.status in SETTLED - SATISFIED)
+    lost = {s.subtask_id: s for s in plan.subtasks.values() if s.status in SETTLED - SATISFIED}
     drafts: list[Draft] = []
     for subtask in plan.subtasks.values():
-        missing = sorted(lost.intersection(subtask.depends_on))
-        if subtask.status == "pending" and missing:
-            reason = Text(f"Subtask {missing[0]}, which this one depends on, ended without a result.")
-            drafts.append(run.on_plan(step(SubtaskFailed, subtask, "failed", at, reason=reason)))
+        missing = sorted(lost.keys() & set(subtask.depends_on))
+        if subtask.status != "pending" or not missing:
+            continue
+        reason = Text(f"Subtask {missing[0]}, which this one depends on, ended without a result.")
+        # What waits for a stalled subtask has not failed itself: it never had its turn.
+        stalled = any(lost[i].stalled or lost[i].status == "blocked" for i in missing)
+        status: SubtaskStatus = "blocked" if stalled else "failed"
+        drafts.append(run.on_plan(step(SubtaskFailed, subtask, status, at, reason=reason)))
     return drafts
 
 

@@ -1,6 +1,6 @@
 """Fold a coordinator's tree into its run: one fact at a time, total, the same on every replica."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import reduce
 
 import msgspec
@@ -13,7 +13,7 @@ from .directive import DirectiveMoved, RevisionExecution, SteeringDecided, Steer
 from .event import Event, Fact, Unknown
 from .gates import GateStarted
 from .run import CoordinatorStarted, Run, RunStatus
-from .work_plan import PlanStatus, SubtaskMoved, WorkPlanMade
+from .work_plan import PlanStatus, Subtask, SubtaskMoved, WorkPlanMade
 
 
 def evolve(run: Run, fact: Fact) -> Run:
@@ -169,6 +169,12 @@ def _evolve_coordinator(run: Run, fact: Fact, at: str) -> Run:
         case assembling.ReviewRequested():
             shown = _plan(run, "in_review", stage="review", status_reason=event.reason)
             return replace(shown, status="awaiting_review", escalation=None)
+        case assembling.StallDetected():
+            return _change_subtask(run, event.subtask_id, lambda s: replace(s, stalled=True))
+        case assembling.SubtaskRedispatched():
+            return _change_subtask(
+                run, event.subtask_id, lambda s: replace(s, stalled=False, recovery_attempts=event.attempt)
+            )
         case GateStarted():
             return _plan(run, "assembling", stage=event.gate_kind)
         case assembling.ReviewApproved():
@@ -200,6 +206,12 @@ def _evolve_end(run: Run, event: Event) -> Run:
             return _end(_park(_plan(run, "assembly_failed")), "failed", event.reason)
         case _:
             return run
+
+
+def _change_subtask(run: Run, subtask_id: int, change: Callable[[Subtask], Subtask]) -> Run:
+    if run.plan is None:
+        return run
+    return msgspec.structs.replace(run, plan=work_plan.change_subtasks(run.plan, (subtask_id,), change))
 
 
 def _begin(run: Run, run_id: str, event: CoordinatorStarted) -> Run:

@@ -6,6 +6,7 @@ from typing import Literal
 from uuid import NAMESPACE_OID, uuid5
 
 from . import prompts
+from .assembly import StallDetected, SubtaskRedispatched
 from .child_run import (
     ENDED,
     MAX_INTERRUPTIONS,
@@ -30,6 +31,7 @@ from .follow import feedback_rounds, moved
 from .git import Commit
 from .rejected import Rejected
 from .run import Run
+from .steering_table import MAX_RECOVERY_ATTEMPTS
 from .work_plan import (
     Subtask,
     SubtaskAssembleReady,
@@ -230,16 +232,7 @@ def dispatch_outdated_afresh(run: Run, child_run_id: str, at: datetime) -> Seque
         raise Overtaken
     why = Text("What this subtask builds on was changed in the same places, so it starts afresh.")
     cancelled = run.on_child(child.run_id, RunCancelled(reason="base_conflict"))
-    pending = SubtaskPending(
-        subtask_id=subtask.subtask_id,
-        status="pending",
-        child_run_id=None,
-        assigned_agent=subtask.assigned_agent,
-        selected_model_id=subtask.model_id,
-        timestamp_utc=at.isoformat(),
-        reason=why,
-    )
-    return (*_dispatch_fresh_said(run, subtask), cancelled, run.on_plan(pending))
+    return (*_dispatch_fresh_said(run, subtask), cancelled, run.on_plan(_afresh(subtask, at, why)))
 
 
 def _dispatch_fresh_said(run: Run, subtask: Subtask) -> Sequence[Draft]:
@@ -304,6 +297,47 @@ def fail_child(
     carried = [run.directives[i] for i in child.turn.directive_ids if run.directives[i].open]
     unproved = [d for d in carried if d.targets.get(child_run_id) == "initiated"]
     return (*(moved(run, d, "needs_attention", InterruptedTooOften.code) for d in unproved), *ends)
+
+
+def give_up_stalled(run: Run, child_run_id: str, at: datetime, stall_seconds: int) -> Sequence[Draft]:
+    """
+    The child's agent shows no sign of work: its run ends, and its subtask starts afresh as long as its budget lasts.
+
+    Only an agent's own progress counts; corrections that are sent to a dead agent do not keep it alive.
+    """
+    child, subtask = child_at_work(run, child_run_id)
+    if is_being_stopped(run, child_run_id):
+        raise Overtaken
+    detected = StallDetected(
+        child_run_id=child_run_id, subtask_id=subtask.subtask_id, stall_timeout_seconds=stall_seconds
+    )
+    words = Text(f"The agent showed no sign of work for {stall_seconds} seconds.")
+    failed = RunFailed(message=words, error_code="agent_stall_timeout", retryable=True)
+    said = (run.coordinator(detected), run.on_child(child_run_id, failed))
+    attempt = subtask.recovery_attempts + 1
+    if attempt > MAX_RECOVERY_ATTEMPTS:
+        return (*said, run.on_plan(step(SubtaskFailed, subtask, "failed", at, reason=words)))
+    again = SubtaskRedispatched(
+        subtask_id=subtask.subtask_id,
+        prior_child_run_id=child.run_id,
+        attempt=attempt,
+        max_attempts=MAX_RECOVERY_ATTEMPTS,
+        reason="stall_redispatch",
+        timestamp_utc=at.isoformat(),
+    )
+    return (*said, run.coordinator(again), run.on_plan(_afresh(subtask, at, words)))
+
+
+def _afresh(subtask: Subtask, at: datetime, why: Text) -> SubtaskPending:
+    return SubtaskPending(
+        subtask_id=subtask.subtask_id,
+        status="pending",
+        child_run_id=None,
+        assigned_agent=subtask.assigned_agent,
+        selected_model_id=subtask.model_id,
+        timestamp_utc=at.isoformat(),
+        reason=why,
+    )
 
 
 def is_being_stopped(run: Run, child_run_id: str) -> bool:

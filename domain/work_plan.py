@@ -145,6 +145,8 @@ class Subtask(msgspec.Struct, frozen=True, kw_only=True):
     recovery_attempts: int = 0
     #: Authors whose work on it was rejected; none of them is chosen again for it.
     locked_out: frozenset[str] = frozenset()
+    #: Whether its newest agent was given up for showing no sign of work.
+    stalled: bool = False
     #: Whether what it builds on was changed after it was done.
     outdated: bool = False
 

@@ -12,6 +12,8 @@ from .refused import Refused
 DEFAULT_MAX_AGENTS = 4
 #: More processes than any machine gives places to.
 MOST_AGENTS = 1_000
+DEFAULT_STALL_SECONDS = 300
+MOST_STALL_SECONDS = 86_400
 DEFAULT_SERVER_URL = "http://127.0.0.1:8420"
 
 
@@ -26,6 +28,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     redis: str | None = None
     #: How many agents work at once in this process.
     max_agents: int = DEFAULT_MAX_AGENTS
+    #: How long an agent may show no sign of work before it is given up.
+    stall_seconds: int = DEFAULT_STALL_SECONDS
 
     @property
     def worktrees(self) -> Path:
@@ -48,6 +52,7 @@ def read_settings(data: Path | None = None, environment: Mapping[str, str] = os.
         database=_address(environment, "STEERSMAN_DATABASE", ("postgresql://", "postgres://")),
         redis=_address(environment, "STEERSMAN_REDIS", ("redis://", "rediss://", "unix://")),
         max_agents=_count(environment, "STEERSMAN_MAX_AGENTS", DEFAULT_MAX_AGENTS, MOST_AGENTS),
+        stall_seconds=_count(environment, "STEERSMAN_STALL_SECONDS", DEFAULT_STALL_SECONDS, MOST_STALL_SECONDS),
     )
 
 

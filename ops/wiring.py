@@ -90,7 +90,14 @@ def open_service(settings: Settings, agents_file: Path | None) -> Generator[Serv
         services = _services(settings, stores, tokens, feed, agents)
         signals = SignalDirectory(settings.data / "signals")
         shop = Workshop(
-            services.runs, services.repositories, agents, KeptCommands(), signals, wakeups, settings.worktrees
+            services.runs,
+            services.repositories,
+            agents,
+            KeptCommands(),
+            signals,
+            wakeups,
+            settings.worktrees,
+            settings.stall_seconds,
         )
         driver = Driver(shop, wakeups, partial(open_run_ids, stores.views, stores.log), max_agents=settings.max_agents)
         driver.start()
