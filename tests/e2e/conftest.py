@@ -7,6 +7,22 @@ from pathlib import Path
 import pytest
 
 from steersman.tests.e2e.served import Api, Service
+from steersman.tests.live_agents import agents_toml, python_agent
+
+#: Agents that do what no agent should. Under the flood the service must neither grow nor fall behind for ever.
+BROKEN_AGENTS = {
+    "missing": ["steersman-no-such-agent"],
+    "nonsense": python_agent("print('I am not a protocol', flush=True); time.sleep(600)"),
+    "leaver": python_agent("hello(); sys.exit(7)"),
+    "flood": python_agent(
+        "hello(); new(); prompt = recv()['id']\n"
+        "for _ in range(2_000):\n"
+        "    say('x' * 100_000)\n"
+        "    sys.stderr.write('y' * 10_000 + chr(10))\n"
+        "send(id=prompt, result={'stopReason': 'end_turn'})\n"
+        "recv()\n"
+    ),
+}
 
 
 class Repository:
@@ -58,6 +74,7 @@ def store(request: pytest.FixtureRequest) -> Callable[[], dict[str, str]]:
 def shared_service(store: Callable[[], dict[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service that many tests use, each with projects of its own."""
     service = Service(tmp_path_factory.mktemp("service"), **store())
+    agents_toml(service.data, **BROKEN_AGENTS)
     try:
         yield service.start()
     finally:

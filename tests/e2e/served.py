@@ -117,7 +117,9 @@ class Service:
             )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, f"the service did not start:\n{self.log}"
+        if not line:
+            self._end(signal.SIGKILL)
+            raise AssertionError(f"the service did not start:\n{self.log}")
         self.url = json.loads(line)["url"]
         self.token = self.token or self.issue("alice")
         return self

@@ -1,0 +1,26 @@
+"""The demo is the product's main job, so it is a test of it."""
+
+import re
+import subprocess
+from pathlib import Path
+
+from steersman.ops.demo_project import FILES
+from steersman.tests.e2e.served import steersman
+
+
+def test_the_demo_ends_with_a_merge_commit_that_holds_everybodys_work(tmp_path: Path) -> None:
+    told = steersman("demo", TMPDIR=str(tmp_path))
+    places = dict(re.findall(r"^(Merged|Repository|Log) +(\S+)$", told, re.MULTILINE))
+    assert Path(places["Log"]).is_file()
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", places["Repository"], *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert git("rev-parse", "main").strip() == places["Merged"]
+    assert len(git("rev-list", "--parents", "-1", "main").split()) > 2
+    assert set(FILES) <= set(git("ls-tree", "-r", "--name-only", "main").splitlines())
+    assert git("status", "--porcelain") == ""
+    assert git("branch", "--list", "steersman/*") == ""
+    assert "coordinator.assembly_review_requested" in told
+    assert "\x1b" not in told

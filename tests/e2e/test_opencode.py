@@ -1,0 +1,38 @@
+"""An orchestration whose agent is OpenCode, with a scripted model behind it. It runs where `opencode` is on PATH."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from steersman.tests.e2e.conftest import Repository
+from steersman.tests.e2e.scripted_model import ScriptedModel, opencode_config
+from steersman.tests.e2e.served import GATE, Api, Service
+from steersman.tests.live_agents import agents_toml
+
+__test__ = shutil.which("opencode") is not None
+
+
+@pytest.fixture
+def opencode(service: Service, tmp_path: Path) -> Iterator[Service]:
+    with ScriptedModel() as model:
+        home = tmp_path / "home"
+        home.mkdir()
+        environment = {"HOME": str(home), "OPENCODE_CONFIG": str(opencode_config(tmp_path, model))}
+        agents_toml(service.data, opencode={"command": ["opencode", "acp"], "env": environment})
+        yield service.start()
+
+
+def test_an_orchestration_merges_a_file_that_opencode_wrote(opencode: Service, repository: Repository) -> None:
+    api = Api(opencode)
+    told = json.dumps({"path": "hello.txt", "text": "hello from opencode\n"})
+    only = {"title": "Write a greeting", "scope": f"Write a greeting.\n\n```scripted\n{told}\n```\n"}
+    project = api.project(repository.path, {"role_id": "tester"})
+    run_id = api.orchestrate(project, only, modelId="opencode/scripted/model", autoApproveTools=True)
+    frames = api.until(run_id, GATE, "coordinator.assembly_blocked")
+    assert frames[-1].event == GATE, api.until(frames[2].data["childRunId"], "done")[-2]
+    api.review(run_id, approved=True)
+    api.until(run_id, "coordinator.assembly_completed")
+    assert repository.files["hello.txt"] == "hello from opencode"

@@ -1,0 +1,46 @@
+"""The README's commands do what it says, one after the other, as somebody would paste them."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from steersman.tests.e2e.served import PATIENCE_SECONDS, environment
+
+ROOT = Path(__file__).parents[2]
+EXECUTED = re.compile(r"<!-- executed -->\n```bash\n(.*?)```", re.DOTALL)
+
+#: The commands need curl; where there is none, nothing here can be shown.
+__test__ = shutil.which("curl") is not None
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def test_the_commands_of_the_readme_take_a_goal_to_its_merge(tmp_path: Path) -> None:
+    blocks = EXECUTED.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(blocks) == 6
+    # Whatever fails ends the script; the service that it started must not outlive it.
+    script = "set -euo pipefail\ntrap 'kill %1 2>/dev/null; wait' EXIT\n" + "\n".join(blocks)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script.replace("8420", str(free_port()))],
+        cwd=tmp_path,
+        env=environment(PATH=path, HOME=str(tmp_path)),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "event: done" in done.stdout
+    assert "assembly_completed" in done.stdout
+    pages = {path.name for path in (tmp_path / "example" / "rehearsal").iterdir()}
+    assert pages == {f"write-about-{what}.md" for what in ("water", "tides", "waves", "harbours")}
