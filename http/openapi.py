@@ -11,7 +11,6 @@ from litestar.openapi.spec import Components, SecurityScheme
 PUBLIC_PATHS = frozenset({"/", "/health", "/api/health", "/api/server/info"})
 #: Rows of views remember things under this name, and no client is shown them.
 PRIVATE = "internal"
-UUID = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
 #: What a request may hold is closed; answers may grow.
 CLOSED = ("ProposedSubtask",)
 EXAMPLES: dict[str, Any] = {
@@ -96,7 +95,10 @@ def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
         operation["security"] = []
     for parameter in operation.get("parameters", ()):
         if parameter["name"] in ("run_id", "project_id"):
-            parameter["schema"] = {"type": "string", "format": "uuid", "pattern": UUID}
+            parameter["schema"] = {"type": "string", "format": "uuid"}
+        if parameter["name"] == "path":
+            parameter["schema"] = {"type": "string", "minLength": 1}
+            parameter["description"] = "A path within the repository; its slashes are sent as they are."
         # A header or a query parameter is there or it is not: neither can be null.
         if "null" in [kind.get("type") for kind in parameter["schema"].get("oneOf", ())]:
             kinds = [kind for kind in parameter["schema"].pop("oneOf") if kind.get("type") != "null"]
