@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from threading import Event, Lock, Thread
 
 import msgspec
@@ -22,20 +21,26 @@ MAX_QUARANTINED = 1_000
 
 
 class LiveFrame:
-    """One fact as it is sent."""
+    """One fact as it is sent, encoded when somebody first wants it and never again."""
 
     def __init__(self, fact: Fact) -> None:
         self.fact = fact
+        self._of_run: bytes | None = None
+        self._of_log: bytes | None = None
 
-    @cached_property
+    @property
     def of_run(self) -> bytes:
         """The frame on the feed of its run."""
-        return server_sent_events.of_run(self.fact)
+        if self._of_run is None:
+            self._of_run = server_sent_events.of_run(self.fact)
+        return self._of_run
 
-    @cached_property
+    @property
     def of_log(self) -> bytes:
         """The frame on the feed of the whole log."""
-        return server_sent_events.of_log(self.fact)
+        if self._of_log is None:
+            self._of_log = server_sent_events.of_log(self.fact)
+        return self._of_log
 
 
 class QuarantinedFact(msgspec.Struct, frozen=True, kw_only=True):
