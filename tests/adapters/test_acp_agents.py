@@ -248,7 +248,8 @@ def test_a_flood_of_messages_waits_for_a_slow_observer_and_is_delivered_whole(op
         "hello()\nnew()\nturn = recv()\ntext = 'y' * 100_000\n"
         "for number in range(2000):\n"
         "    say(text)\n"
-        "    if number % 100 == 0:\n        open('sent', 'w').write(str(number))\n"
+        "    open('sent.new', 'w').write(str(number))\n"
+        "    os.replace('sent.new', 'sent')\n"
         "send(id=turn['id'], result={'stopReason': 'end_turn'})\nrecv()\n"
     )
 
@@ -266,6 +267,15 @@ def test_a_flood_of_messages_waits_for_a_slow_observer_and_is_delivered_whole(op
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     turn = InBackground(lambda: session.prompt("go", observer))
     assert observer.is_asked.wait(60)
+    sent = tmp_path / "sent"
+    seen: list[str] = []
+
+    def stands_still() -> bool:
+        seen.append(sent.read_text() if sent.exists() else str(len(seen)))
+        return len(set(seen[-50:])) == 1 and len(seen) > 50
+
+    wait_until(stands_still, "the agent sends no more")
+    assert int(sent.read_text()) < 500
     session.stop_processes()  # an agent that is blocked on its full pipe can be stopped, and goes on
     session.continue_processes()
     observer.may_answer.set()
