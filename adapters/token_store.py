@@ -70,7 +70,14 @@ class TokenStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        with database.rows() as rows:
+        try:
+            self._create()
+        except LogUnavailable:
+            # Two processes that create the table at once can be in each other's way; the second time it is there.
+            self._create()
+
+    def _create(self) -> None:
+        with self._database.rows() as rows:
             rows.run(CREATE)
 
     def issue(self, user: str, scope: Scope) -> str:

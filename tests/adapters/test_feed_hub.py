@@ -1,0 +1,150 @@
+"""The hub: one reader, every fact above its position to whoever listens, and nobody waits for the slow."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from threading import Event
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from steersman.adapters.feed_hub import FeedHub, LiveFrame, Queue
+from steersman.adapters.memory import MemoryLog, MemoryWakeups
+from steersman.application.caller import coordinator
+from steersman.application.ports import LogUnavailable, Undecodable
+from steersman.domain.agent_output import MessageDelta
+from steersman.domain.catalogue import CATALOGUE
+from steersman.domain.event import Draft, Text
+
+
+class Log:
+    """A log that can be made to fail, and that counts how often it is read."""
+
+    def __init__(self, wakeups: MemoryWakeups) -> None:
+        self._log = MemoryLog(CATALOGUE, announce=wakeups.announce)
+        self.failures: dict[int, list[Exception]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def read(self, after: int = 0, limit: int = 500) -> Any:
+        if self.failures.get(after):
+            raise self.failures[after].pop()
+        # Up to a fact that will fail, as a log reads up to one that it cannot decode.
+        stops = [position - after for position, left in self.failures.items() if position > after and left]
+        return self._log.read(after, min([limit, *stops]))
+
+    def say(self, run: str, *words: str) -> None:
+        """Let a run's agent say something."""
+        drafts = tuple(
+            Draft(stream=f"run/{run}/output", event=MessageDelta(delta=Text(w), message_id="m"), run=run, root=run)
+            for w in words
+        )
+        self._log.append(coordinator(str(uuid4())).append(drafts, {}, datetime.now(UTC)))
+
+
+class Listener:
+    """A subscriber that waits for what it wants."""
+
+    def __init__(self, hub: FeedHub, run: str | None) -> None:
+        self._woken = Event()
+        self.queue: Queue = hub.subscribe(run, self._woken.set)
+        self.frames: list[LiveFrame] = []
+
+    def until(self, count: int) -> list[int | None]:
+        """Take until there are so many frames; return their positions."""
+        while len(self.frames) < count:
+            assert self._woken.wait(20)
+            self._woken.clear()
+            self.frames += self.queue.take()
+        return [frame.fact.position for frame in self.frames]
+
+    def until_cut(self) -> None:
+        """Take nothing until the hub gives up."""
+        while not self.queue.is_cut:
+            assert self._woken.wait(20)
+            self._woken.clear()
+
+
+@pytest.fixture
+def wakeups() -> MemoryWakeups:
+    """Hints."""
+    return MemoryWakeups()
+
+
+@pytest.fixture
+def log(wakeups: MemoryWakeups) -> Log:
+    """A log."""
+    return Log(wakeups)
+
+
+@pytest.fixture
+def hub(log: Log, wakeups: MemoryWakeups) -> Iterator[FeedHub]:
+    """A hub over it."""
+    hub = FeedHub(log, wakeups, poll_seconds=0.05, max_frames=20, max_bytes=10_000)  # type: ignore[arg-type]
+    yield hub
+    hub.close()
+
+
+def test_a_listener_gets_everything_above_the_position_at_which_it_came(log: Log, hub: FeedHub) -> None:
+    log.say("a", "before")
+    everything, of_b = Listener(hub, None), Listener(hub, "b")
+    assert hub.position == 1
+    log.say("a", "1")
+    log.say("b", "2", "3")
+    log.say("a", "4")
+    assert everything.until(4) == [2, 3, 4, 5]
+    assert of_b.until(2) == [3, 4]
+
+
+def test_a_frame_is_encoded_once_for_all_who_get_it(log: Log, hub: FeedHub) -> None:
+    one, other = Listener(hub, "a"), Listener(hub, "a")
+    log.say("a", "x")
+    one.until(1)
+    other.until(1)
+    assert one.frames[0].of_run is other.frames[0].of_run
+    assert one.frames[0].of_run == b'id: 1\nevent: agent.message.delta\ndata: {"delta":"x","messageId":"m"}\n\n'
+    assert one.frames[0].of_log.startswith(b"id: 1\nevent: agent.message.delta\ndata: {")
+
+
+@pytest.mark.parametrize("words", [["x"] * 21, ["x" * 6_000, "x" * 6_000]])
+def test_who_takes_nothing_is_cut_off_and_the_others_are_not(log: Log, hub: FeedHub, words: list[str]) -> None:
+    slow, quick, idle = Listener(hub, "a"), Listener(hub, "b"), Listener(hub, "c")
+    for word in words:
+        log.say("a", word)
+    slow.until_cut()
+    assert slow.queue.take() == []
+    log.say("b", "still here")
+    assert quick.until(1) == [len(words) + 1]
+    assert not idle.queue.is_cut
+
+
+def test_who_has_left_gets_nothing_more(log: Log, hub: FeedHub) -> None:
+    leaves, stays = Listener(hub, None), Listener(hub, None)
+    leaves.queue.close()
+    leaves.queue.close()
+    log.say("a", "1")
+    stays.until(1)
+    assert leaves.queue.take() == []
+
+
+def test_a_log_that_cannot_be_read_for_a_while_costs_no_frame(log: Log, hub: FeedHub) -> None:
+    listener = Listener(hub, None)
+    log.failures[0] = [LogUnavailable("away") for _ in range(3)]
+    log.say("a", "1", "2")
+    assert listener.until(2) == [1, 2]
+
+
+def test_a_fact_that_cannot_be_decoded_is_named_and_stepped_over(log: Log, hub: FeedHub) -> None:
+    listener = Listener(hub, None)
+    log.failures[1] = [Undecodable(2, "a", "reasons")]
+    log.say("a", "1", "2", "3")
+    assert listener.until(2) == [1, 3]
+    assert [(fact.position, fact.run, fact.reason) for fact in hub.quarantined] == [(2, "a", "reasons")]
+
+
+def test_closing_cuts_everybody_off_and_who_comes_later_too(hub: FeedHub) -> None:
+    before = Listener(hub, None)
+    hub.close()
+    assert before.queue.is_cut
+    assert Listener(hub, None).queue.is_cut
