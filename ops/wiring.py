@@ -12,6 +12,7 @@ from litestar import Litestar
 
 from ..adapters.acp_agents import AcpAgents
 from ..adapters.agents_file import AgentsFileInvalid
+from ..adapters.crash_points import with_crash_point
 from ..adapters.feed_hub import FeedHub
 from ..adapters.git_repositories import GitRepositories
 from ..adapters.kept_commands import KeptCommands
@@ -108,7 +109,7 @@ def open_service(settings: Settings, agents_file: Path | None) -> Generator[Serv
 def _services(settings: Settings, stores: Stores, tokens: TokenStore, feed: FeedHub, agents: AcpAgents) -> Services:
     return Services(
         log=stores.log,
-        runs=RunLog(stores.log, SYSTEM_CLOCK),
+        runs=RunLog(with_crash_point(stores.log), SYSTEM_CLOCK),
         clock=SYSTEM_CLOCK,
         views=stores.views,
         repositories=GitRepositories(),
