@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
+from threading import Condition, Lock
 from typing import Any
 
 from eventsourcing.persistence import IntegrityError, OperationalError, StoredEvent
@@ -20,10 +20,12 @@ from eventsourcing.sqlite import (
 from ..application.ports import Announce, Answered, Clock
 from ..domain.event import Event
 from .event_codec import EventCodec, StoredRow
+from .log_head import Head, edge_bytes, read_head, signer_text
 from .memory import SYSTEM_CLOCK
+from .merkle import grow, leaf_hash
 from .numbering import AnswerKey, Known, Numbered, Wanted
 from .sequencer import Sequencer, ignore
-from .stored_log import Order, StoredLog, Transaction, translated
+from .stored_log import Opens, Order, StoredLog, Transaction, refuse_signed, translated, unsealed
 
 SCHEMA = Path(__file__).parent / "sql" / "sqlite_log.sql"
 LOCK_TIMEOUT_SECONDS = 10
@@ -32,8 +34,10 @@ MAX_CONNECTIONS = 32
 
 INSERT_FACT = (
     "INSERT INTO events (position, stream, version, topic, state, run, run_sequence, root, root_sequence,"
-    " is_output, command_id, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " is_output, command_id, at, leaf_hash, mac) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+INSERT_NODE = "INSERT INTO nodes (level, number, hash) VALUES (?, ?, ?)"
+SELECT_HEAD = "SELECT position, edge, mac, signer, note FROM head WHERE id = ?"
 INSERT_TEXT = "INSERT INTO texts (position, digest, run, is_output, salt, words) VALUES (?, ?, ?, ?, ?, ?)"
 # Only an expired answer can be there already: the younger ones were found before.
 INSERT_ANSWER = (
@@ -75,8 +79,11 @@ class SqliteTransaction:
 
     def known(self, wanted: Wanted, answers_since: str) -> Known:
         """Return what the log holds of *wanted*."""
+        self._cursor.execute(SELECT_HEAD, (1,))
+        head = read_head(*self._cursor.fetchone())
         return Known(
-            position=self._number("SELECT position FROM head WHERE id = ?", 1),
+            position=head.edge.size,
+            head=head,
             streams={n: self._number("SELECT max(version) FROM events WHERE stream = ?", n) for n in wanted.streams},
             runs={n: self._number("SELECT max(run_sequence) FROM events WHERE run = ?", n) for n in wanted.runs},
             roots={n: self._number("SELECT max(root_sequence) FROM events WHERE root = ?", n) for n in wanted.roots},
@@ -90,13 +97,13 @@ class SqliteTransaction:
 
     def write(self, numbered: Numbered, now: str, answers_since: str) -> None:
         """Write facts, texts, answers and the new head."""
-        facts = numbered.facts
+        facts, head = numbered.facts, numbered.head
         self._cursor.executemany(
             INSERT_FACT,
             [
                 (f.position, f.stream, f.version, f.topic, f.state, f.run, f.run_sequence, f.root, f.root_sequence,
-                 f.is_output, f.command_id, f.at)
-                for f in facts
+                 f.is_output, f.command_id, f.at, leaf, mac)
+                for f, leaf, mac in zip(facts, numbered.leaves, numbered.macs, strict=True)
             ],
         )  # fmt: skip
         self._cursor.executemany(
@@ -113,7 +120,11 @@ class SqliteTransaction:
                     for i in (row.idempotency,)
                 ],
             )
-        self._cursor.execute("UPDATE head SET position = ?", (numbered.position,))
+        self._cursor.executemany(INSERT_NODE, [(node.level, node.index, node.hash) for node in numbered.nodes])
+        self._cursor.execute(
+            "UPDATE head SET position = ?, edge = ?, mac = ?, signer = ?, note = ?",
+            (numbered.position, edge_bytes(head.edge), head.mac, signer_text(head.signer), head.note),
+        )
 
     def _number(self, statement: str, name: str | int) -> int:
         self._cursor.execute(statement, (name,))
@@ -132,6 +143,9 @@ class SqliteRecorder(SQLiteApplicationRecorder):
     def __init__(self, datastore: SQLiteDatastore) -> None:
         super().__init__(datastore, events_table_name="stored_events")
         self._writing = Lock()
+        self._lending = Condition()
+        self._lent = 0
+        self._is_closed = False
 
     def create_table(self) -> None:
         """On return the tables are there, whoever made them."""
@@ -143,16 +157,20 @@ class SqliteRecorder(SQLiteApplicationRecorder):
         if not stored_events:
             return None
         with self._immediate() as cursor:
-            cursor.execute("SELECT position FROM head")
-            first = cursor.fetchone()[0] + 1
+            cursor.execute(SELECT_HEAD, (1,))
+            head = read_head(*cursor.fetchone())
+            first = head.edge.size + 1
+            leaves = [leaf_hash(event.state) for event in stored_events]
+            edge, nodes = grow(refuse_signed(head).edge, leaves)
             cursor.executemany(
-                "INSERT INTO events (position, stream, version, topic, state) VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO events (position, stream, version, topic, state, leaf_hash) VALUES (?, ?, ?, ?, ?, ?)",
                 [
-                    (position, str(e.originator_id), e.originator_version, e.topic, e.state)
-                    for position, e in enumerate(stored_events, first)
+                    (position, str(e.originator_id), e.originator_version, e.topic, e.state, leaf)
+                    for position, (e, leaf) in enumerate(zip(stored_events, leaves, strict=True), first)
                 ],
             )
-            cursor.execute("UPDATE head SET position = ?", (first + len(stored_events) - 1,))
+            cursor.executemany(INSERT_NODE, [(node.level, node.index, node.hash) for node in nodes])
+            cursor.execute("UPDATE head SET position = ?, edge = ?", (edge.size, edge_bytes(edge)))
         return list(range(first, first + len(stored_events)))
 
     @contextmanager
@@ -186,6 +204,24 @@ class SqliteRecorder(SQLiteApplicationRecorder):
         """Return the run's last run_sequence."""
         return self._select("SELECT max(run_sequence) FROM events WHERE run = ?", (run,))[0][0] or 0
 
+    def tree_head(self) -> Head:
+        """Return the head."""
+        return read_head(*self._select(SELECT_HEAD, (1,))[0])
+
+    def hashes(self, level: int, first: int, count: int) -> list[bytes]:
+        """Return stored hashes of the tree."""
+        bounds = (first, first + count)
+        if level == 0:
+            leaves = "SELECT leaf_hash FROM events WHERE position > ? AND position <= ? ORDER BY position"
+            return [row[0] for row in self._select(leaves, bounds)]
+        nodes = "SELECT hash FROM nodes WHERE level = ? AND number >= ? AND number < ? ORDER BY number"
+        return [row[0] for row in self._select(nodes, (level, *bounds))]
+
+    def receipts(self, positions: Sequence[int]) -> dict[int, tuple[bytes, bytes | None]]:
+        """Return the leaf hash and the MAC of these facts."""
+        statement = "SELECT position, leaf_hash, mac FROM events WHERE position IN (SELECT value FROM json_each(?))"
+        return {position: (leaf, mac) for position, leaf, mac in self._select(statement, (json.dumps(positions),))}
+
     def answered(self, key: AnswerKey, answers_since: str) -> Answered | None:
         """Return the stored answer, unless it is older than *answers_since*."""
         with translated(), self._connection() as connection:
@@ -203,8 +239,11 @@ class SqliteRecorder(SQLiteApplicationRecorder):
         return erased
 
     def close(self) -> None:
-        """Close every connection."""
-        self.datastore.close()
+        """Close every connection, once nobody uses it: SQLite would crash the process under a thread that does."""
+        with self._lending:
+            self._is_closed = True
+            if self._lending.wait_for(lambda: self._lent == 0, 2 * LOCK_TIMEOUT_SECONDS):
+                self.datastore.close()
 
     def _select(self, statement: str, values: tuple[Any, ...]) -> list[Any]:
         with translated(), self._connection() as connection:
@@ -228,6 +267,10 @@ class SqliteRecorder(SQLiteApplicationRecorder):
     @contextmanager
     def _connection(self) -> Generator[SQLiteConnection]:
         """Lend a connection; what SQLite raises leaves as the library's error of that name."""
+        with self._lending:
+            if self._is_closed:
+                raise OperationalError("the event log is closed")
+            self._lent += 1
         try:
             # Not as a "writer": the pool would keep that lock for ever when a connection cannot be made.
             connection = self.datastore.pool.get_connection()
@@ -239,6 +282,10 @@ class SqliteRecorder(SQLiteApplicationRecorder):
             raise IntegrityError(str(error)) from error
         except sqlite3.Error as error:
             raise OperationalError(str(error)) from error
+        finally:
+            with self._lending:
+                self._lent -= 1
+                self._lending.notify_all()
 
 
 def select_answer(cursor: SQLiteCursor, key: AnswerKey, answers_since: str) -> Answered | None:
@@ -273,11 +320,13 @@ class SqliteLog(StoredLog):
         *,
         clock: Clock = SYSTEM_CLOCK,
         announce: Announce = ignore,
+        seal: Opens = unsealed,
     ) -> None:
         recorder = SqliteRecorder(open_datastore(path))
         try:
             recorder.create_table()
+            sealing = seal(recorder, clock)
         except BaseException:
             recorder.close()
             raise
-        super().__init__(recorder, EventCodec(catalogue), Sequencer(recorder, clock, announce), clock)
+        super().__init__(recorder, EventCodec(catalogue), Sequencer(recorder, clock, announce, sealing), clock)

@@ -3,7 +3,7 @@
 import itertools
 import threading
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -121,15 +121,20 @@ def test_concurrent_writers_leave_no_gap_and_no_reader_skips_a_fact(store: Store
             logs[writer % 2].append(append(f"{run}-{n}", note(run, n, run=run, root="root"), expected={run: n}))
 
     def follow() -> None:
-        while not done.is_set() or len(read) < WRITERS * EACH:
-            read.extend(logs[0].read(read[-1].position if read else 0))
+        while True:
+            is_last = done.is_set()  # asked first: what is read after it is all that there is
+            page = logs[0].read(read[-1].position if read else 0)
+            read.extend(page)
+            if is_last and not page:
+                return
 
     with ThreadPoolExecutor(WRITERS + 1) as threads:
         reader = threads.submit(follow)
-        for future in [threads.submit(write, writer) for writer in range(WRITERS)]:
-            future.result()
+        writers = [threads.submit(write, writer) for writer in range(WRITERS)]
+        wait(writers)
         done.set()
-        reader.result()
+        for future in [*writers, reader]:
+            future.result()
     every = list(range(1, WRITERS * EACH + 1))
     assert [f.position for f in read] == [f.root_sequence for f in read] == every
     assert read == whole(store.open())
@@ -214,6 +219,27 @@ def test_closing_answers_everybody_who_waits_and_nobody_after(
     assert [future.result()[0].position for future in started] == [2, 3, 4]
     with pytest.raises(LogUnavailable):
         log.append(append("late", note("late")))
+
+
+def test_closing_a_log_ends_its_readers_and_not_the_process(store: Store) -> None:
+    log = store.open()
+    log.append(append("c1", *(note("s", n) for n in range(500))))
+    reading = threading.Barrier(5)
+
+    def read() -> None:
+        reading.wait()
+        for _ in range(50):
+            try:
+                assert len(log.read()) == 500
+            except LogUnavailable:
+                return
+
+    with ThreadPoolExecutor(4) as threads:
+        readers = [threads.submit(read) for _ in range(4)]
+        reading.wait()
+        log.close()
+        for future in readers:
+            future.result()
 
 
 def test_a_request_takes_effect_once_however_often_and_wherever_it_is_sent(store: Store) -> None:
