@@ -5,18 +5,12 @@ import concurrent.futures
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from acp import PROTOCOL_VERSION, RequestError
+from acp import RequestError
 from acp.connection import Connection
 from acp.schema import (
-    ClientCapabilities,
     CreateFormSessionElicitationRequest,
-    ElicitationCapabilities,
-    ElicitationFormCapabilities,
-    Implementation,
-    InitializeRequest,
-    InitializeResponse,
     PromptResponse,
     RequestPermissionRequest,
     ToolCallStart,
@@ -24,6 +18,7 @@ from acp.schema import (
 from pydantic import ValidationError
 
 from ..application.ports import AgentFailed, AgentUpdate, SessionRequest, TurnEnded, TurnObserver
+from .acp_opening import Opening
 from .acp_transport import StdioTransport
 from .acp_turn import Question, Turn
 from .acp_updates import (
@@ -46,12 +41,8 @@ HISTORY_CHARACTERS = 16 * 1024 * 1024
 LAST_MESSAGES_SECONDS = 1.0
 #: What an agent gets to end by itself once its standard input is closed.
 CLOSE_SECONDS = 2.0
-#: A session's pages that are asked for, to find out whether it still exists.
-LIST_PAGES = 50
 #: Tool calls whose beginning is remembered, for the permission that may be asked for them.
 REMEMBERED_CALLS = 256
-AUTHENTICATION_REQUIRED = -32000
-METHOD_NOT_FOUND = -32601
 
 
 class AcpSession:
@@ -72,7 +63,6 @@ class AcpSession:
         self._turn: Turn | None = None
         self._session_id = request.session_id or ""
         self._capabilities: tuple[str, ...] = ()
-        self._can_list = False
         self._history: deque[str] = deque()
         self._history_characters = 0
         self._is_loading = False
@@ -142,29 +132,20 @@ class AcpSession:
 
     async def open(self, timeout_seconds: float, model: str | None) -> None:
         """Say hello, then open or load the session and choose the model. Raises AgentFailed."""
-        hello = InitializeRequest(
-            protocol_version=PROTOCOL_VERSION,
-            client_capabilities=ClientCapabilities(
-                elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities())
-            ),
-            client_info=Implementation(name="steersman", title="Steersman", version="1"),
-        )
-        # exclude_unset would drop the empty object that offers the form.
-        params = hello.model_dump(mode="json", by_alias=True, exclude_none=True)
-        answer = await self._ask("initialize", params, timeout_seconds)
-        self._learn(answer)
-        session: dict[str, Any] = {"cwd": str(self._request.cwd), "mcpServers": []}
+
+        async def ask(method: str, params: dict[str, Any]) -> object:
+            return await self._ask(method, params, timeout_seconds)
+
+        opening = Opening(ask, str(self._request.cwd))
+        self._capabilities = await opening.say_hello()
         if self._request.session_id is None:
-            opened = await self._ask("session/new", session, timeout_seconds)
-            if not isinstance(opened, dict) or not isinstance(cast("dict[str, Any]", opened).get("sessionId"), str):
-                raise AgentFailed(
-                    "agent_protocol_error", "the answer to session/new has no session id", retryable=False
-                )
-            self._session_id = str(cast("dict[str, Any]", opened)["sessionId"])
+            self._session_id = await opening.begin()
         else:
-            opened = await self._load({**session, "sessionId": self._request.session_id}, timeout_seconds)
+            self._is_loading = True
+            await opening.load(self._request.session_id)
+            self._is_loading = False
         if model is not None:
-            await self._choose_model(model, cast("dict[str, Any]", opened or {}), timeout_seconds)
+            await opening.choose_model(model)
 
     async def shut(self) -> None:
         """End the agent, gently if it lets us. On return nothing of it is alive."""
@@ -181,73 +162,6 @@ class AcpSession:
         await self._connection.close()
         self.on_closed()
         self._is_shut = True
-
-    def _learn(self, answer: object) -> None:
-        try:
-            hello = InitializeResponse.model_validate(answer)
-        except ValidationError as error:
-            raise AgentFailed(
-                "agent_protocol_error", f"initialize was answered with {error}", retryable=False
-            ) from error
-        can = hello.agent_capabilities
-        prompts = can.prompt_capabilities if can else None
-        sessions = can.session_capabilities if can else None
-        self._can_list = sessions is not None and sessions.list is not None
-        offered = {
-            "load_session": can is not None and can.load_session,
-            "resume_session": sessions is not None and sessions.resume is not None,
-            "elicitation": can is not None and "elicitation" in (can.model_extra or can.field_meta or {}),
-            "image": prompts is not None and prompts.image,
-            "audio": prompts is not None and prompts.audio,
-            "embedded_context": prompts is not None and prompts.embedded_context,
-        }
-        self._capabilities = tuple(name for name, is_offered in offered.items() if is_offered)
-
-    async def _load(self, params: dict[str, Any], timeout_seconds: float) -> object:
-        methods = {"load_session": "session/load", "resume_session": "session/resume"}
-        method = next((methods[name] for name in methods if name in self._capabilities), None)
-        if method is None:
-            raise AgentFailed("session_not_found", "the agent cannot load sessions", retryable=False)
-        self._is_loading = True
-        try:
-            return await self._ask(method, params, timeout_seconds)
-        except AgentFailed as failure:
-            if isinstance(failure.__cause__, RequestError) and await self._is_gone(failure.__cause__, timeout_seconds):
-                raise AgentFailed("session_not_found", str(failure), retryable=False) from failure
-            raise
-        finally:
-            self._is_loading = False
-
-    async def _is_gone(self, error: RequestError, timeout_seconds: float) -> bool:
-        """Whether a load failed because there is no such session. Agents have no common error for it: the list tells."""
-        if error.code == AUTHENTICATION_REQUIRED:
-            return False
-        if not self._can_list:
-            return True
-        cursor: str | None = None
-        for _ in range(LIST_PAGES):
-            params = {"cwd": str(self._request.cwd)} | ({"cursor": cursor} if cursor else {})
-            page = cast("dict[str, Any]", await self._ask("session/list", params, timeout_seconds))
-            if any(entry.get("sessionId") == self._session_id for entry in page.get("sessions", [])):
-                return False
-            cursor = page.get("nextCursor")
-            if not cursor:
-                return True
-        return False
-
-    async def _choose_model(self, model: str, opened: dict[str, Any], timeout_seconds: float) -> None:
-        params: dict[str, Any] = {"sessionId": self._session_id}
-        options: list[dict[str, Any]] = opened.get("configOptions") or []
-        for option in options:
-            if option.get("category") == "model" or option.get("id") == "model":
-                params |= {"configId": option["id"], "value": model}
-                await self._ask("session/set_config_option", params, timeout_seconds)
-                return
-        if not opened.get("models"):
-            raise AgentFailed(
-                "agent_turn_failed", f"the agent lets nobody choose a model, so not {model!r}", retryable=False
-            )
-        await self._ask("session/set_model", params | {"modelId": model}, timeout_seconds)
 
     async def _run_turn(self, turn: Turn, text: str) -> str:
         if self._turn is not None:
