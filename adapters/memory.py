@@ -9,7 +9,10 @@ from threading import Condition, Lock
 from ..application.ports import Announce, Answered, Clock
 from ..domain.event import Event
 from .event_codec import EventCodec, StoredRow
+from .log_head import Head
+from .log_keys import LogKeys, new_keys
 from .numbering import AnswerKey, AnswerRow, FactRow, Known, Numbered, Prepared, Stored, Wanted, answered
+from .sealing import UNSEALED, OneKey, Sealed, Sealing, signer_of
 from .stored_log import Order, Recorder, StoredLog, Transaction, commit_batch
 
 
@@ -61,9 +64,16 @@ class MemoryTransaction:
 
 
 class MemoryRecorder:
-    """The tables as lists and maps."""
+    """The tables as lists and maps. With keys, every log on them signs with these."""
 
-    def __init__(self) -> None:
+    def __init__(self, keys: LogKeys | None = None) -> None:
+        self.sealing: Sealing = UNSEALED
+        self._head = Head()
+        if keys is not None:
+            self._head = Head(signer=signer_of("steersman.memory", keys))
+            self.sealing = Sealed(OneKey(keys), signer_of("steersman.memory", keys))
+        self._hashes: dict[int, list[bytes]] = {0: []}
+        self._macs: list[bytes | None] = []
         self._lock = Lock()
         self._facts: list[FactRow] = []
         self._words: dict[int, dict[str, bytes]] = {}
@@ -91,6 +101,7 @@ class MemoryRecorder:
             roots={name: self._roots[name] for name in wanted.roots},
             commands={command: list(self._commands.get(command, ())) for command in wanted.commands},
             answers={key: found for key in wanted.answers if (found := self.answered(key, answers_since)) is not None},
+            head=self._head,
         )
 
     def _apply(self, numbered: Numbered, now: str) -> None:
@@ -103,6 +114,11 @@ class MemoryRecorder:
         for row in numbered.answers:
             i = row.idempotency
             self._answers[i.principal, i.method, i.path, i.key] = row, now
+        self._hashes[0] += numbered.leaves
+        for node in numbered.nodes:
+            self._hashes.setdefault(node.level, []).append(node.hash)
+        self._macs += numbered.macs
+        self._head = numbered.head
         # Readers take no lock: a fact is in the list only when its words are in place.
         self._facts += numbered.facts
 
@@ -124,6 +140,19 @@ class MemoryRecorder:
     def run_head(self, run: str) -> int:
         """Return the run's last run_sequence."""
         return self._runs[run]
+
+    def tree_head(self) -> Head:
+        """Return the head."""
+        return self._head
+
+    def hashes(self, level: int, first: int, count: int) -> list[bytes]:
+        """Return stored hashes of the tree."""
+        return self._hashes.get(level, [])[first : first + count]
+
+    def receipts(self, positions: Sequence[int]) -> dict[int, tuple[bytes, bytes | None]]:
+        """Return the leaf hash and the MAC of these facts."""
+        known = [position for position in positions if 0 < position <= len(self._facts)]
+        return {position: (self._hashes[0][position - 1], self._macs[position - 1]) for position in known}
 
     def answered(self, key: AnswerKey, answers_since: str) -> Answered | None:
         """Return the stored answer, unless it is older than *answers_since*."""
@@ -147,14 +176,17 @@ class MemoryRecorder:
 class InTurn:
     """Appends one after the other, each in its caller's thread."""
 
-    def __init__(self, recorder: Recorder, clock: Clock, announce: Announce | None) -> None:
+    def __init__(
+        self, recorder: Recorder, clock: Clock, announce: Announce | None, sealing: Sealing = UNSEALED
+    ) -> None:
         self._recorder = recorder
         self._clock = clock
         self._announce = announce
+        self._sealing = sealing
 
     def append(self, prepared: Prepared) -> Stored:
         """Return once the facts are stored. Raises Conflict, AlreadyAnswered."""
-        (outcome,) = commit_batch(self._recorder, [prepared], self._clock.now())
+        (outcome,) = commit_batch(self._recorder, [prepared], self._clock.now(), self._sealing)
         if not isinstance(outcome, Stored):
             raise outcome
         if self._announce is not None and outcome.rows:
@@ -176,8 +208,9 @@ class MemoryLog(StoredLog):
         announce: Announce | None = None,
         recorder: MemoryRecorder | None = None,
     ) -> None:
-        recorder = recorder or MemoryRecorder()
-        super().__init__(recorder, EventCodec(catalogue), InTurn(recorder, clock, announce), clock)
+        recorder = recorder or MemoryRecorder(new_keys())
+        sequencing = InTurn(recorder, clock, announce, recorder.sealing)
+        super().__init__(recorder, EventCodec(catalogue), sequencing, clock)
 
 
 def _stored(fact: FactRow) -> StoredRow:

@@ -15,6 +15,8 @@ from .event_codec import (
     refuse_unstorable,
     stored_time,
 )
+from .log_head import Head
+from .merkle import Node, grow, leaf_hash
 
 AnswerKey = tuple[str, str, str, str]
 
@@ -54,6 +56,7 @@ class Known(msgspec.Struct):
     commands: dict[str, list[StoredRow]]
     #: The answers, younger than 24 hours, to requests of the batch.
     answers: dict[AnswerKey, Answered]
+    head: Head = Head()
 
 
 class FactRow(msgspec.Struct, frozen=True):
@@ -98,6 +101,12 @@ class Numbered(msgspec.Struct):
     facts: list[FactRow]
     answers: list[AnswerRow]
     outcomes: list[Outcome]
+    #: The head as it will be. Whoever seals the batch gives it its note, and the facts their MACs.
+    head: Head
+    #: The leaf hash of each fact, and the nodes of the tree that they complete.
+    leaves: list[bytes] = []
+    nodes: list[Node] = []
+    macs: Sequence[bytes | None] = ()
 
 
 def answer_key(idempotency: Idempotency) -> AnswerKey:
@@ -136,9 +145,13 @@ def wanted(batch: Sequence[Prepared]) -> Wanted:
 
 def number(batch: Sequence[Prepared], known: Known) -> Numbered:
     """Return each append's outcome, in turn: the later ones see what the earlier ones write."""
-    numbered = Numbered(known.position, [], [], [])
+    numbered = Numbered(known.position, [], [], [], known.head)
     for prepared in batch:
         numbered.outcomes.append(_settle(prepared, known, numbered))
+    numbered.leaves = [leaf_hash(fact.state) for fact in numbered.facts]
+    numbered.macs = [None] * len(numbered.facts)
+    edge, numbered.nodes = grow(known.head.edge, numbered.leaves)
+    numbered.head = msgspec.structs.replace(known.head, edge=edge)
     return numbered
 
 

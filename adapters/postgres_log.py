@@ -14,10 +14,12 @@ from psycopg.rows import DictRow, TupleRow, dict_row, tuple_row
 from ..application.ports import Announce, Answered, Clock, LogUnavailable
 from ..domain.event import Event
 from .event_codec import EventCodec, StoredRow
+from .log_head import Head, edge_bytes, read_head, signer_text
 from .memory import SYSTEM_CLOCK
+from .merkle import grow, leaf_hash
 from .numbering import AnswerKey, Known, Numbered, Wanted
 from .sequencer import Sequencer, ignore
-from .stored_log import Order, StoredLog, Transaction, translated
+from .stored_log import Opens, Order, StoredLog, Transaction, refuse_signed, translated, unsealed
 
 CONNECT_TIMEOUT_SECONDS = 5
 #: How long the head is waited for.
@@ -45,6 +47,7 @@ SETTINGS = (
     "SET default_transaction_isolation = 'read committed';"
     "SET enable_seqscan = off"
 )
+SELECT_HEAD: Final = "SELECT position, edge, mac, signer, note FROM head"
 SELECT_ANSWER = (
     "SELECT body_digest, status, answer, position FROM idempotency"
     " WHERE principal = %s AND method = %s AND path = %s AND key = %s AND created > %s"
@@ -103,13 +106,13 @@ class LogDatastore(PostgresDatastore):
 class PostgresTransaction:
     """A transaction that holds the head's row. Its statements see everything that was committed before it got it."""
 
-    def __init__(self, cursor: Cursor[TupleRow], position: int) -> None:
+    def __init__(self, cursor: Cursor[TupleRow], head: Head) -> None:
         self._cursor = cursor
-        self._position = position
+        self._head = head
 
     def known(self, wanted: Wanted, answers_since: str) -> Known:
         """Return what the log holds of *wanted*."""
-        known = Known(self._position, {}, {}, {}, {}, {})
+        known = Known(self._head.edge.size, {}, {}, {}, {}, {}, self._head)
         heads = {"stream": known.streams, "run": known.runs, "root": known.roots}
         names = {"streams": wanted.streams, "runs": wanted.runs, "roots": wanted.roots, "commands": wanted.commands}
         for kind, name, number, run, state in self._cursor.execute(KNOWN, names).fetchall():
@@ -127,21 +130,24 @@ class PostgresTransaction:
 
     def write(self, numbered: Numbered, now: str, answers_since: str) -> None:
         """Write facts, texts, answers and the new head."""
-        facts = numbered.facts
+        facts, head = numbered.facts, numbered.head
         columns = zip(
             *(
                 (f.position, f.stream, f.version, f.topic, f.state, f.run, f.run_sequence, f.root, f.root_sequence,
-                 f.is_output, f.command_id, f.at)
-                for f in facts
+                 f.is_output, f.command_id, f.at, leaf, mac)
+                for f, leaf, mac in zip(facts, numbered.leaves, numbered.macs, strict=True)
             ),
             strict=True,
         )  # fmt: skip
         texts = zip(
             *((f.position, t.digest, f.run, f.is_output, t.salt, t.words) for f in facts for t in f.texts), strict=True
         )
-        values = [list(column) for column in columns] or [[]] * 12
+        nodes = zip(*((node.level, node.index, node.hash) for node in numbered.nodes), strict=True)
+        values = [list(column) for column in columns] or [[]] * 14
         values += [list(column) for column in texts] or [[]] * 6
-        self._cursor.execute(WRITE, (*values, numbered.position))
+        values += [list(column) for column in nodes] or [[]] * 3
+        ends = (numbered.position, edge_bytes(head.edge), head.mac, signer_text(head.signer), head.note)
+        self._cursor.execute(WRITE, (*values, *ends))
         if numbered.answers:
             self._cursor.execute("DELETE FROM idempotency WHERE created <= %s", (answers_since,))
             self._cursor.executemany(
@@ -169,15 +175,24 @@ class PostgresRecorder(PostgresApplicationRecorder):
         """Store the library's own kind of event, bytes as they come; return the positions."""
         if not stored_events:
             return None
-        with self._holding_head() as (cursor, position):
+        with self._holding_head() as (cursor, head):
+            position = head.edge.size
             positions = list(range(position + 1, position + 1 + len(stored_events)))
-            rows = [(str(e.originator_id), e.originator_version, e.topic, e.state) for e in stored_events]
+            rows = [
+                (str(e.originator_id), e.originator_version, e.topic, e.state, leaf_hash(e.state))
+                for e in stored_events
+            ]
+            edge, nodes = grow(refuse_signed(head).edge, (row[-1] for row in rows))
             cursor.execute(
-                "INSERT INTO events (position, stream, version, topic, state)"
-                " SELECT * FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::text[], %s::bytea[])",
+                "INSERT INTO events (position, stream, version, topic, state, leaf_hash)"
+                " SELECT * FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::text[], %s::bytea[], %s::bytea[])",
                 (positions, *(list(column) for column in zip(*rows, strict=True))),
             )
-            cursor.execute("UPDATE head SET position = %s", (positions[-1],))
+            cursor.executemany(
+                "INSERT INTO nodes (level, number, hash) VALUES (%s, %s, %s)",
+                [(node.level, node.index, node.hash) for node in nodes],
+            )
+            cursor.execute("UPDATE head SET position = %s, edge = %s", (positions[-1], edge_bytes(edge)))
             # The library's own subscriptions listen for this.
             cursor.execute("NOTIFY stored_events")
         return positions
@@ -185,8 +200,8 @@ class PostgresRecorder(PostgresApplicationRecorder):
     @contextmanager
     def transaction(self) -> Generator[Transaction]:
         """Hold the head; see Recorder."""
-        with self._available(), self._holding_head() as (cursor, position):
-            yield PostgresTransaction(cursor, position)
+        with self._available(), self._holding_head() as (cursor, head):
+            yield PostgresTransaction(cursor, head)
 
     def rows(self, order: Order, name: str, after: int, limit: int) -> list[StoredRow]:
         """Return the facts that *order* and *name* select, ascending from *after*."""
@@ -211,6 +226,24 @@ class PostgresRecorder(PostgresApplicationRecorder):
         """Return the run's last run_sequence."""
         return self._select("SELECT max(run_sequence) FROM events WHERE run = %s", (run,))[0][0] or 0
 
+    def tree_head(self) -> Head:
+        """Return the head."""
+        return read_head(*self._select(SELECT_HEAD, ())[0])
+
+    def hashes(self, level: int, first: int, count: int) -> list[bytes]:
+        """Return stored hashes of the tree."""
+        bounds = (first, first + count)
+        if level == 0:
+            leaves = "SELECT leaf_hash FROM events WHERE position > %s AND position <= %s ORDER BY position"
+            return [row[0] for row in self._select(leaves, bounds)]
+        nodes = "SELECT hash FROM nodes WHERE level = %s AND number >= %s AND number < %s ORDER BY number"
+        return [row[0] for row in self._select(nodes, (level, *bounds))]
+
+    def receipts(self, positions: Sequence[int]) -> dict[int, tuple[bytes, bytes | None]]:
+        """Return the leaf hash and the MAC of these facts."""
+        statement = "SELECT position, leaf_hash, mac FROM events WHERE position = ANY(%s)"
+        return {position: (leaf, mac) for position, leaf, mac in self._select(statement, (list(positions),))}
+
     def answered(self, key: AnswerKey, answers_since: str) -> Answered | None:
         """Return the stored answer, unless it is older than *answers_since*."""
         with self._available(), self._cursor() as cursor:
@@ -234,14 +267,14 @@ class PostgresRecorder(PostgresApplicationRecorder):
                 return cursor.execute(statement, values).fetchall()
 
     @contextmanager
-    def _holding_head(self) -> Generator[tuple[Cursor[TupleRow], int]]:
+    def _holding_head(self) -> Generator[tuple[Cursor[TupleRow], Head]]:
         with self.datastore.get_connection() as connection, connection.cursor(row_factory=tuple_row) as cursor:
             try:
                 # Both in one round trip. Whoever gets the row sees, from its next statement on, all that its
                 # predecessors committed.
-                cursor.execute("BEGIN; SELECT position FROM head FOR UPDATE")
+                cursor.execute(f"BEGIN; {SELECT_HEAD} FOR UPDATE")
                 cursor.nextset()
-                yield cursor, cursor.fetchall()[0][0]
+                yield cursor, read_head(*cursor.fetchall()[0])
                 connection.commit()
             except BaseException:
                 with suppress(psycopg.Error):  # a dead connection has rolled back already
@@ -284,11 +317,13 @@ class PostgresLog(StoredLog):
         *,
         clock: Clock = SYSTEM_CLOCK,
         announce: Announce = ignore,
+        seal: Opens = unsealed,
     ) -> None:
         recorder = PostgresRecorder(LogDatastore(url))
         try:
             recorder.create_table()
+            sealing = seal(recorder, clock)
         except BaseException:
             recorder.close()
             raise
-        super().__init__(recorder, EventCodec(catalogue), Sequencer(recorder, clock, announce), clock)
+        super().__init__(recorder, EventCodec(catalogue), Sequencer(recorder, clock, announce, sealing), clock)

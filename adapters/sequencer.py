@@ -6,8 +6,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 from threading import Condition, Lock, Thread
 
-from ..application.ports import Announce, Clock, LogUnavailable
+from ..application.ports import Announce, Clock, LogRolledBack, LogUnavailable
 from .numbering import Outcome, Prepared, Stored
+from .sealing import UNSEALED, Sealing
 from .stored_log import Recorder, commit_batch
 
 #: How many appends may wait; more have to wait for a place among them.
@@ -39,8 +40,9 @@ class Waiting:
 class Sequencer:
     """Group commit over a recorder. *announce* is told each new head after its facts are durable."""
 
-    def __init__(self, recorder: Recorder, clock: Clock, announce: Announce) -> None:
+    def __init__(self, recorder: Recorder, clock: Clock, announce: Announce, sealing: Sealing = UNSEALED) -> None:
         self._recorder = recorder
+        self._sealing = sealing
         self._clock = clock
         self._announce = announce
         self._queue: deque[Waiting] = deque()
@@ -106,7 +108,7 @@ class Sequencer:
             outcomes = self._commit([waiting.prepared for waiting in batch])
         except LogUnavailable as error:
             for waiting in batch:  # each its own error: threads that raise one share its traceback
-                waiting.settle(LogUnavailable(str(error)))
+                waiting.settle(type(error)(str(error)))
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to one append, and the others go on
             self._settle_apart(batch, error)
         else:
@@ -124,11 +126,13 @@ class Sequencer:
 
     def _commit(self, batch: Sequence[Prepared]) -> list[Outcome]:
         try:
-            return commit_batch(self._recorder, batch, self._clock.now())
+            return commit_batch(self._recorder, batch, self._clock.now(), self._sealing)
+        except LogRolledBack:
+            raise
         except LogUnavailable:
             # Once more at once, for a connection that died while it was idle. If the first commit did succeed
             # and only its acknowledgement was lost, the command ids answer now.
-            return commit_batch(self._recorder, batch, self._clock.now())
+            return commit_batch(self._recorder, batch, self._clock.now(), self._sealing)
 
     def _tell(self, outcomes: Sequence[Outcome]) -> None:
         positions = [outcome.rows[-1].position for outcome in outcomes if isinstance(outcome, Stored) and outcome.rows]

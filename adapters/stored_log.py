@@ -1,6 +1,6 @@
 """The event log over any store that can lock its head: encode, sequence, decode."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
@@ -18,7 +18,10 @@ from eventsourcing.persistence import (
 from ..application.ports import Answered, Append, Clock, Conflict, LogUnavailable, Undecodable
 from ..domain.event import Fact
 from .event_codec import EventCodec, StoredRow, stored_time
+from .log_head import Head
+from .log_proofs import StoredProofs
 from .numbering import AnswerKey, Known, Numbered, Outcome, Prepared, Stored, Wanted, number, prepare, wanted
+from .sealing import UNSEALED, Sealing
 
 #: How long the answer to a request is kept for its repetitions.
 ANSWERS_KEPT = timedelta(hours=24)
@@ -67,6 +70,18 @@ class Recorder(Protocol):
         """Return the run's last run_sequence, 0 if it has none."""
         ...
 
+    def tree_head(self) -> Head:
+        """Return the head: the edge of the tree, who signs it, and the newest checkpoint."""
+        ...
+
+    def hashes(self, level: int, first: int, count: int) -> list[bytes]:
+        """Return stored hashes of the tree, ascending from the index *first*; level 0 are the leaves."""
+        ...
+
+    def receipts(self, positions: Sequence[int]) -> dict[int, tuple[bytes, bytes | None]]:
+        """Return the leaf hash and the MAC of these facts."""
+        ...
+
     def answered(self, key: AnswerKey, answers_since: str) -> Answered | None:
         """Return the stored answer, unless it is older than *answers_since*."""
         ...
@@ -78,6 +93,15 @@ class Recorder(Protocol):
     def close(self) -> None:
         """Release what the recorder holds; it is not used again."""
         ...
+
+
+#: Return what seals the log's batches, once its head is looked at; the log is not written before that returns.
+Opens = Callable[[Recorder, Clock], Sealing]
+
+
+def unsealed(recorder: Recorder, clock: Clock) -> Sealing:
+    """Open a log to read it, or to test something else with one that nobody signs."""
+    return UNSEALED
 
 
 class Sequencing(Protocol):
@@ -92,19 +116,26 @@ class Sequencing(Protocol):
         ...
 
 
-def commit_batch(recorder: Recorder, batch: Sequence[Prepared], now: datetime) -> list[Outcome]:
+def commit_batch(
+    recorder: Recorder, batch: Sequence[Prepared], now: datetime, sealing: Sealing = UNSEALED
+) -> list[Outcome]:
     """
     Store what can be stored of the batch, in one transaction, and return each append's outcome.
 
     An append that conflicts, or was answered before, takes nothing from the others.
     """
     since = stored_time(now - ANSWERS_KEPT)
+    sealing.ready()
     with recorder.transaction() as transaction:
         numbered = number(batch, transaction.known(wanted(batch), since))
         # If we die before the block ends, nothing of the batch is stored. If we die right after it, all of it
         # is, and its callers find their own facts by command id.
         if numbered.facts or numbered.answers:
+            sealing.seal(numbered)
             transaction.write(numbered, stored_time(now), since)
+    # If we die here, the next start finds the checkpoint in the store and puts it into the file. It is published also
+    # when nothing was written: what an append finds here as its own may be of a batch whose commit nobody saw succeed.
+    sealing.publish(numbered.head)
     return numbered.outcomes
 
 
@@ -121,10 +152,18 @@ def translated() -> Generator[None]:
         raise LogUnavailable(str(error) or type(error).__name__) from error
 
 
-class StoredLog:
+def refuse_signed(head: Head) -> Head:
+    """Return the head of a log that nobody signs: the library's own facts go nowhere else. Raises ProgrammingError."""
+    if head.signer is not None:
+        raise ProgrammingError("this log is signed: append to it through the log")
+    return head
+
+
+class StoredLog(StoredProofs):
     """An EventLog. The store, the codec and the sequencing are handed in."""
 
     def __init__(self, recorder: Recorder, codec: EventCodec, sequencing: Sequencing, clock: Clock) -> None:
+        super().__init__(recorder)
         self._recorder = recorder
         self._codec = codec
         self._sequencing = sequencing

@@ -15,7 +15,9 @@ CREATE TABLE IF NOT EXISTS events (
     root_sequence bigint,
     is_output boolean NOT NULL DEFAULT false,
     command_id text,
-    at text
+    at text,
+    leaf_hash bytea NOT NULL,
+    mac bytea
 );
 CREATE UNIQUE INDEX IF NOT EXISTS events_stream ON events (stream, version);
 CREATE UNIQUE INDEX IF NOT EXISTS events_run ON events (run, run_sequence) WHERE run IS NOT NULL;
@@ -47,11 +49,25 @@ CREATE TABLE IF NOT EXISTS idempotency (
 );
 CREATE INDEX IF NOT EXISTS idempotency_created ON idempotency (created);
 
--- One row: where the log ends. Whoever writes locks it, so that commit order is position order. It is rewritten
+-- Inner nodes of the tree over the facts' leaf hashes, every fourth level: no proof has to hash more than 16 of them
+-- for each of its steps.
+CREATE TABLE IF NOT EXISTS nodes (
+    level integer NOT NULL,
+    number bigint NOT NULL,
+    hash bytea NOT NULL,
+    PRIMARY KEY (level, number)
+);
+
+-- One row: where the log ends, and what proves it: the right edge of the tree, the chain's last MAC, who signs, and
+-- the newest checkpoint. Whoever writes locks it, so that commit order is position order. It is rewritten
 -- by every commit: half-empty pages let the new version stand beside the old one, in no index.
 CREATE TABLE IF NOT EXISTS head (
     id integer PRIMARY KEY CHECK (id = 1),
-    position bigint NOT NULL
+    position bigint NOT NULL,
+    edge bytea NOT NULL DEFAULT '',
+    mac bytea NOT NULL DEFAULT (decode(repeat('00', 32), 'hex')),
+    signer text NOT NULL DEFAULT '',
+    note text NOT NULL DEFAULT ''
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 INSERT INTO head (id, position) VALUES (1, 0) ON CONFLICT DO NOTHING;
 

@@ -13,7 +13,9 @@ CREATE TABLE IF NOT EXISTS events (
     root_sequence INTEGER,
     is_output INTEGER NOT NULL DEFAULT 0,
     command_id TEXT,
-    at TEXT
+    at TEXT,
+    leaf_hash BLOB NOT NULL,
+    mac BLOB
 );
 CREATE UNIQUE INDEX IF NOT EXISTS events_stream ON events (stream, version);
 CREATE UNIQUE INDEX IF NOT EXISTS events_run ON events (run, run_sequence) WHERE run IS NOT NULL;
@@ -45,10 +47,24 @@ CREATE TABLE IF NOT EXISTS idempotency (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS idempotency_created ON idempotency (created);
 
--- One row: where the log ends. Whoever writes holds it.
+-- Inner nodes of the tree over the facts' leaf hashes, every fourth level: no proof has to hash more than 16 of them
+-- for each of its steps.
+CREATE TABLE IF NOT EXISTS nodes (
+    level INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    hash BLOB NOT NULL,
+    PRIMARY KEY (level, number)
+) WITHOUT ROWID;
+
+-- One row: where the log ends, and what proves it: the right edge of the tree, the chain's last MAC, who signs, and
+-- the newest checkpoint. Whoever writes holds it.
 CREATE TABLE IF NOT EXISTS head (
     id INTEGER PRIMARY KEY CHECK (id = 1),
-    position INTEGER NOT NULL
+    position INTEGER NOT NULL,
+    edge BLOB NOT NULL DEFAULT x'',
+    mac BLOB NOT NULL DEFAULT (zeroblob(32)),
+    signer TEXT NOT NULL DEFAULT '',
+    note TEXT NOT NULL DEFAULT ''
 );
 INSERT INTO head (id, position) VALUES (1, 0) ON CONFLICT DO NOTHING;
 
