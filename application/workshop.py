@@ -31,6 +31,8 @@ class _Place:
     def __init__(self) -> None:
         self.session: AgentSession | None = None
         self.opened = Flag()
+        #: Held while the agent is killed, so that nobody closes it before its killer knows what was killed.
+        self.ending = Lock()
 
 
 class Workshop:
@@ -121,7 +123,8 @@ class Workshop:
                 if self._places.get(request.run_id) is place:
                     del self._places[request.run_id]
             if session is not None:
-                session.close()
+                with place.ending:
+                    session.close()
 
     def session_of(self, run_id: str) -> AgentSession | None:
         """Return the session that works for a run in this process, if there is one."""
@@ -137,7 +140,8 @@ class Workshop:
             return ()
         # An agent that is just being started is waited for: a kill that came too early would miss it.
         place.opened.wait(OPEN_SECONDS)
-        return tuple(place.session.kill()) if place.session else ()
+        with place.ending:
+            return tuple(place.session.kill()) if place.session else ()
 
     def close(self) -> None:
         """Kill every agent; from here on their ends say nothing about their runs."""

@@ -13,6 +13,16 @@ from steersman.tests.live_agents import agents_toml, python_agent
 BROKEN_AGENTS = {
     "missing": ["steersman-no-such-agent"],
     "nonsense": python_agent("print('I am not a protocol', flush=True); time.sleep(600)"),
+    # It can load no session, so nothing that it did can be revised in place.
+    "forgetful": python_agent(
+        "hello(); new()\n"
+        "while True:\n"
+        "    asked = recv()\n"
+        "    with open('attempts.txt', 'a') as file: file.write('once more' + chr(10))\n"
+        "    if 'FINISH IT' in json.dumps(asked): open('finished.txt', 'w').write('x')\n"
+        "    say('done')\n"
+        "    send(id=asked['id'], result={'stopReason': 'end_turn'})\n"
+    ),
     "leaver": python_agent("hello(); sys.exit(7)"),
     "flood": python_agent(
         "hello(); new(); prompt = recv()['id']\n"
