@@ -6,6 +6,8 @@ from typing import Any, cast
 
 #: The words that the service puts into every prompt, so that a turn is known again.
 TURN_LINE = re.compile(r"(?m)(?:^Steersman-Turn:[ \t]*(\S+)[ \t]*$|\[turn ([^\]\s]+)\])")
+#: The line by which a prompt names the part that is to be done.
+PART_LINE = re.compile(r"(?m)^# Your part: (.*\w.*)$")
 ROLE_LINE = re.compile(r"(?m)^Steersman-Role:[ \t]*(\S+)[ \t]*$")
 FENCE = re.compile(r"(?ms)^(?P<fence>`{3,}|~{3,})rehearsal[ \t]*\n(?P<body>.*?)^(?P=fence)[`~]*[ \t]*$")
 STEPS = frozenset(
@@ -72,8 +74,10 @@ def own_steps(prompt: str) -> list[dict[str, Any]]:
 
 
 def title_of(prompt: str) -> str:
-    """Return the task in one line: the prompt's first line that says something."""
-    for line in prompt_body(prompt).splitlines():
+    """Return the task in one line: the part that the prompt names, or its first line that says something."""
+    body = prompt_body(prompt)
+    part = PART_LINE.search(body)
+    for line in part.groups() if part else body.splitlines():
         title = line.strip().lstrip("#>*- ").strip()
         if re.search(r"\w", title):
             return title if len(title) <= TITLE_CHARACTERS else title[: TITLE_CHARACTERS - 1].rstrip() + "…"

@@ -304,6 +304,11 @@ def test_without_a_block_it_writes_a_page_about_its_task(start: Any, cwd: Path) 
     assert agent.said() == ["I wrote rehearsal/add-a-health-check.md."]
 
 
+def test_a_prompt_that_names_a_part_has_a_page_of_that_parts_name() -> None:
+    prompt = "Steersman-Turn: t1\n\nYou are one of many.\n\n# The goal\n\nPages\n\n# Your part: Write about water\n\n"
+    assert own_steps(prompt)[0]["write"]["path"] == "rehearsal/write-about-water.md"
+
+
 @pytest.mark.parametrize("prompt", ["", "🙂", "../../etc/passwd", "a" * 10_000, "```\n```"])
 def test_every_prompt_has_a_page_with_a_harmless_name(prompt: str) -> None:
     path = own_steps(prompt)[0]["write"]["path"]
