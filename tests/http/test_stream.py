@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from steersman.http.access import RunPlace
 from steersman.http.given import Services
+from steersman.http.stream import RunSource
 
 from .conftest import Story, own_feed, served
 
@@ -274,6 +276,17 @@ def test_a_feed_at_the_gate_stays_open_until_the_run_ends(story: Any) -> None:
         assert next(iter(feed)).comment == ": keep-alive"
         end(story)
         assert [frame.event for frame in feed.rest()][-2:] == ["coordinator.assembly_completed", "done"]
+
+
+def test_a_run_is_over_only_behind_everything_that_is_stored(services: Services, story: Any) -> None:
+    story.to_gate()
+    source = RunSource(services, RunPlace(run_id=story.run_id, root=story.run_id, project_id=story.project_id))
+    assert not source.is_over(source.head()), "it waits at its gate"
+    end(story)
+    # Whoever looks between two reads of the log may know of the end before the frames that lead to it.
+    assert [after for after in range(source.head() + 1) if source.is_over(after)] == [source.head()]
+    child = RunSource(services, RunPlace(run_id=story.child(1), root=story.run_id, project_id=story.project_id))
+    assert [after for after in range(child.head() + 1) if child.is_over(after)] == [child.head()]
 
 
 def test_a_feed_is_the_same_after_a_restart(services: Services, story: Any) -> None:
