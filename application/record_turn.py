@@ -56,7 +56,7 @@ class TurnRecorder:
         """Take a report. Raises what went wrong with an earlier one, if it could not be stored."""
         if self.failure is not None:
             raise self.failure
-        self.last_sign = time.monotonic()
+        self.touch()
         with self._lock:
             if update.kind in _KINDS:
                 self._gather(update.kind, update.text)
@@ -71,6 +71,10 @@ class TurnRecorder:
     def question(self, request_id: str, question: str) -> str | None:
         """Leave the question unanswered."""
         return None
+
+    def touch(self) -> None:
+        """Take note of a sign of work."""
+        self.last_sign = time.monotonic()
 
     def close(self) -> None:
         """Store what is gathered. Raises what went wrong on the way."""

@@ -22,8 +22,6 @@ def load_project(project_id: str, log: EventLog) -> Project:
     facts: list[Fact] = []
     while page := log.read_stream(project_stream(project_id), len(facts), PAGE):
         facts.extend(page)
-        if len(page) < PAGE:
-            break
     if not facts:
         raise ProjectNotFound
     return replay(facts)

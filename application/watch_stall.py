@@ -30,7 +30,7 @@ class StallWatch:
         self.stalled = False
 
     def __enter__(self) -> Self:
-        self._recorder.last_sign = time.monotonic()
+        self._recorder.touch()
         self._thread.start()
         return self
 

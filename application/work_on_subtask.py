@@ -18,8 +18,8 @@ from ..domain.prompts import continue_prompt
 from ..domain.run import Run
 from ..domain.turns import InterruptedTooOften, Overtaken
 from ..domain.work_plan import Subtask
-from .ports import AgentFailed, AgentSession, AgentUpdate, CommitFailed, Contribution, GitConflict, SessionRequest
-from .record_turn import TurnRecorder, output_bytes
+from .ports import AgentFailed, AgentSession, CommitFailed, Contribution, GitConflict, SessionRequest
+from .record_child_turn import ChildTurnRecorder
 from .watch_stall import StallWatch
 from .workshop import Closing, Workshop
 
@@ -181,7 +181,7 @@ class _Work:
             )
             self._opened_here.add(turn.turn_id)
             prompt = continue_prompt(turn.turn_id) if asked else prompt
-        observer = _FirstSign(self._shop, self._root, child, turn)
+        observer = ChildTurnRecorder(self._shop, self._root, child, turn)
         watch = StallWatch(session, observer, self._shop.stall_seconds, self._is_paused)
         try:
             with watch:
@@ -282,25 +282,6 @@ class _Work:
 def _in_turn(child: ChildRun) -> bool:
     """Whether the child's agent has not yet ended its turn."""
     return child.turn is not None and child.turn.stop_reason is None
-
-
-class _FirstSign(TurnRecorder):
-    """Records a turn, and says once that it has begun."""
-
-    def __init__(self, shop: Workshop, root: str, child: ChildRun, turn: Turn) -> None:
-        used = output_bytes(shop.runs, child.run_id)
-        super().__init__(shop.runs, root, child.run_id, turn.turn_id, child.model_id, used)
-        self._shop = shop
-        self._child = child.run_id
-        self._of = root
-        self._said = turn.started
-
-    def update(self, update: AgentUpdate) -> None:
-        """Take a report; the first one is the proof that the agent works on the turn."""
-        if not self._said and update.kind != "stderr":
-            self._shop.decide(self._of, lambda run: turns.start_turn(run, self._child))
-            self._said = True
-        super().update(update)
 
 
 def contributions(run: Run, subtask_ids: tuple[int, ...]) -> tuple[Contribution, ...]:

@@ -1,9 +1,12 @@
 """A child run: one agent in its own worktree, turn by turn, until its work is committed."""
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import msgspec
 
+from . import asking
+from .asking import Request, grants
 from .event import Event, Text
 from .git import Commit
 
@@ -266,6 +269,9 @@ class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: tuple[str, ...] = ()
     prior_run_id: str | None = None
     prior_commit: str | None = None
+    #: What its agent has asked of people, and what needs no further asking.
+    requests: Mapping[str, Request] = {}
+    grants: frozenset[str] = frozenset()
     #: Whether its work did not fit onto a rebuilt base, so that nobody goes on from it.
     discarded: bool = False
     #: Whether its base was rebuilt and its agent has not been told yet.
@@ -348,7 +354,8 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
         case RunFailed() | RunCancelled():
             return replace(child, status="failed")
         case _:
-            return child
+            granted = grants(child.grants, child.requests, event)
+            return replace(child, requests=asking.evolve(child.requests, event), grants=granted)
 
 
 def _with_turn(child: ChildRun, **changes: object) -> ChildRun:

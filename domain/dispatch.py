@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import NAMESPACE_OID, uuid5
 
+from .answers import tend
 from .assembly import AssemblyBlocked, AssemblyStarted, ChildrenComplete, IneligibleSubtask
 from .child_run import RunStarted
 from .event import Draft, Text
@@ -34,7 +35,7 @@ def advance(run: Run, at: datetime, team: Sequence[Member] = ()) -> Sequence[Dra
     plan = run.plan
     if run.unknown_topic is not None:
         return ()
-    steered = follow(run, at, team)
+    steered = tend(run) or follow(run, at, team)
     if steered or plan is None or run.ended or run.stopping:
         return steered
     if plan.status in ("planned", "dispatching"):

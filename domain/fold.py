@@ -8,6 +8,7 @@ import msgspec
 from . import assembly as assembling
 from . import child_run, work_plan
 from . import directive as steering
+from .asking import ALWAYS, ApprovalResolved, OptionsSet
 from .child_run import BaseRebuilt, RunCancelled, RunFailed, RunStarted
 from .directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
 from .event import Event, Fact, Unknown
@@ -49,6 +50,8 @@ def _evolve_child(run: Run, child_run_id: str, event: Event, at: str) -> Run:
     else:
         return run
     run = msgspec.structs.replace(run, children={**run.children, child_run_id: child})
+    if isinstance(event, ApprovalResolved) and event.approved and event.scope == "always":
+        run = msgspec.structs.replace(run, grants=run.grants | {ALWAYS})
     if isinstance(event, BaseRebuilt) and run.plan is not None:
         current = work_plan.change_subtasks(
             run.plan, (child.subtask_id,), lambda s: msgspec.structs.replace(s, outdated=False)
@@ -175,6 +178,8 @@ def _evolve_coordinator(run: Run, fact: Fact, at: str) -> Run:
             return _change_subtask(
                 run, event.subtask_id, lambda s: replace(s, stalled=False, recovery_attempts=event.attempt)
             )
+        case OptionsSet():
+            return replace(run, auto_approve_tools=event.auto_approve_tools, autopilot=event.autopilot)
         case GateStarted():
             return _plan(run, "assembling", stage=event.gate_kind)
         case assembling.ReviewApproved():

@@ -67,6 +67,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     directives: Mapping[str, Directive] = {}
     max_steering_iterations: int = 6
     gates: tuple[GateSpec, ...] = ()
+    #: What no agent under this run needs to ask any more.
+    grants: frozenset[str] = frozenset()
     #: Why the next gate has to show that the coordinator gave something up to a person.
     escalation: str | None = None
     worktrees_removed: bool = False
