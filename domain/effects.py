@@ -101,7 +101,8 @@ def _steering(run: Run) -> tuple[Effect, ...]:
             continue
         for child_id in directive.targets:
             effects.extend(_on_child(run, directive, run.children[child_id]))
-    return tuple(effects)
+    # Two directives may call for the same thing.
+    return tuple({effect.id: effect for effect in effects}.values())
 
 
 def _on_child(run: Run, directive: Directive, child: ChildRun) -> tuple[Effect, ...]:

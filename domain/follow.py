@@ -28,7 +28,9 @@ def follow(run: Run, at: datetime, team: Sequence[Member]) -> Sequence[Draft]:
 
     A decision is always an append of its own: no effect is ever on the log without an earlier decision.
     """
-    for directive in run.open_directives():
+    # While the whole run is being stopped, nothing else is carried out: the stop supersedes it.
+    stops = [directive for directive in run.open_directives() if directive.stops_run]
+    for directive in stops or run.open_directives():
         drafts = _decided(run, directive) or _followed(run, directive, at, team)
         if drafts:
             return drafts

@@ -51,6 +51,7 @@ class Fleet(Story):
             user="alice",
             model_id="rehearsal",
             plan=plan or None,
+            max_steering_iterations=max_iterations,
         )
         models = {member.name: f"rehearsal/{member.name}" for member in TEAM}
         self.put(start_run(command, PROJECT, BASE, "/srv/shop", models))
@@ -269,7 +270,7 @@ class Fleet(Story):
     @property
     def touched(self) -> Touched:
         """Every subtask i has changed the one file `f{i}`."""
-        return {i: frozenset({f"f{i}"}) for i in self.plan.subtasks}
+        return {i: frozenset({f"f{i}"}) for i in (self.run.plan.subtasks if self.run.plan else ())}
 
     def review(self, *, approved: bool, tree: str | None = None) -> None:
         """Decide at the gate."""

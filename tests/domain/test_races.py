@@ -422,3 +422,34 @@ def test_guidance_for_a_child_that_ends_before_it_is_decided_is_closed() -> None
     )
     fleet.settle()
     assert fleet.directive(guidance).status == "expired"
+
+
+def test_a_stop_is_not_lost_when_the_gate_escalates_beside_it() -> None:
+    fleet = Fleet(part("One")).to_gate()
+    fleet.signal("rai", 1, severity="blocking")
+    stop = fleet.steer("stop")
+    fleet.settle()
+    assert fleet.directive(stop).open
+    fleet.confirm_end(stop)
+    assert fleet.run.result == "steering_stop"
+    assert not fleet.run.open_directives()
+
+
+def test_a_revision_that_came_before_the_stop_is_not_begun_any_more() -> None:
+    fleet = Fleet(part("One")).to_gate()
+    changes = fleet.request_changes(1)
+    stop = fleet.steer("stop")
+    fleet.settle()
+    assert not fleet.subtask(1).in_flight
+    fleet.confirm_end(stop)
+    assert fleet.directive(changes).status == "superseded"
+
+
+def test_two_redirects_end_one_turn_once() -> None:
+    fleet = Fleet(part("One"))
+    fleet.start(1)
+    fleet.command("redirect", 1)
+    fleet.command("redirect", 1)
+    fleet.settle()
+    ids = [effect.id for effect in fleet.effects]
+    assert len(ids) == len(set(ids)) == 2
