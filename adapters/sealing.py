@@ -67,13 +67,9 @@ class Sealed:
         self._lock = Lock()
         self._signer = signer
         self._keys = ring.get(signer.signing_id, signer.hmac_id)
-        #: Why nothing may be stored any more, if so.
-        self.refusal: str | None = None
 
     def ready(self) -> None:
-        """Return if the log was not put back and its checkpoints are on disk. Raises LogUnavailable."""
-        if self.refusal is not None:
-            raise LogRolledBack(self.refusal)
+        """Return if every checkpoint is on disk. Raises LogUnavailable."""
         if self.file is not None:
             self.file.ready()
 
@@ -95,6 +91,24 @@ class Sealed:
         """On return the note is in the file."""
         if self.file is not None:
             self.file.publish(head)
+
+
+class RolledBack:
+    """The store is not what was signed last: it may be read, and nothing is stored."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def ready(self) -> None:
+        """Refuse. Raises LogRolledBack."""
+        raise LogRolledBack(self.reason)
+
+    def seal(self, numbered: Numbered) -> None:
+        """Refuse. Raises LogRolledBack."""
+        raise LogRolledBack(self.reason)
+
+    def publish(self, head: Head) -> None:
+        """There is nothing to publish."""
 
 
 class Handover:

@@ -9,6 +9,7 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 
 PUBLIC_PATHS = frozenset({"/", "/health", "/api/health", "/api/server/info"})
+PROOF_PATH = "/api/receipts/{directive}"
 #: Rows of views remember things under this name, and no client is shown them.
 PRIVATE = "internal"
 #: What a request may hold is closed; answers may grow.
@@ -103,6 +104,9 @@ def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
         if "null" in [kind.get("type") for kind in parameter["schema"].get("oneOf", ())]:
             kinds = [kind for kind in parameter["schema"].pop("oneOf") if kind.get("type") != "null"]
             parameter["schema"] |= kinds[0]
+    if path == PROOF_PATH:
+        # Whoever wants the proof as a file asks for text.
+        operation["responses"]["200"]["content"]["text/plain"] = {"schema": {"type": "string"}}
     for status, response in operation["responses"].items():
         response["headers"] = response.get("headers", {}) | _headers(path, method, status)
 

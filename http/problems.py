@@ -12,7 +12,7 @@ from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
 from msgspec import Meta
 
-from ..application.ports import LogUnavailable, Undecodable
+from ..application.ports import LogRolledBack, LogUnavailable, Undecodable
 from ..domain.rejected import Rejected
 
 MEDIA_TYPE = "application/problem+json"
@@ -115,6 +115,15 @@ def _log_unavailable(request: AnyRequest, error: LogUnavailable) -> Response[byt
     return answer(request, 503, "log_unavailable", message, retryable=True)
 
 
+def _log_rolled_back(request: AnyRequest, error: LogRolledBack) -> Response[bytes]:
+    _LOGGER.error("nothing is stored: %s", error)
+    message = (
+        "The store was put back to an earlier state, so nothing is stored. If that was meant: steersman audit "
+        "accept-restore, then start the service again."
+    )
+    return answer(request, 503, "log_rolled_back", message)
+
+
 def _undecodable(request: AnyRequest, error: Undecodable) -> Response[bytes]:
     message = "A stored fact of this run cannot be read by this release; see /health."
     details = {"position": error.position, "run": error.run}
@@ -154,6 +163,7 @@ def _unhandled(request: AnyRequest, error: Exception) -> Response[bytes]:
 HANDLERS: dict[Any, Any] = {
     Rejected: _rejected,
     LogUnavailable: _log_unavailable,
+    LogRolledBack: _log_rolled_back,
     Undecodable: _undecodable,
     HTTPException: _of_litestar,
     RecursionError: _too_deep,

@@ -9,7 +9,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from ..application.ports import EventLog
+from ..application.ports import EventLog, Receipt
 from ..application.steer import resolve_directive, steer_run
 from ..domain.child_run import run_stream
 from ..domain.directive import Directive, DirectiveMoved, directive_stream
@@ -54,10 +54,13 @@ class KindRequired(Invalid):
 
 
 class ReceiptBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where a correction stands on the log."""
+    """Where a correction stands on the log, and what proves it: GET /api/receipts/{directiveId}."""
 
     position: int
+    leaf_index: int
     payload_hash: str
+    #: The MAC of its entry in the log's chain.
+    receipt_hash: str
 
 
 class DirectiveBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -93,7 +96,7 @@ class DirectiveDetail(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     history: Sequence[Any]
 
 
-def directive_body(run: Run, directive: Directive) -> DirectiveBody:
+def directive_body(run: Run, directive: Directive, receipts: Mapping[int, Receipt]) -> DirectiveBody:
     """Return a directive as a client sees it."""
     return DirectiveBody(
         directive_id=directive.directive_id,
@@ -114,7 +117,12 @@ def directive_body(run: Run, directive: Directive) -> DirectiveBody:
         subtask_ids=directive.subtask_ids,
         targets=dict(directive.targets),
         batch_id=directive.batch_id,
-        receipt=ReceiptBody(position=directive.position, payload_hash=directive.payload_hash),
+        receipt=ReceiptBody(
+            position=directive.position,
+            leaf_index=directive.position - 1,
+            payload_hash=directive.payload_hash,
+            receipt_hash=receipts[directive.position].receipt_hash,
+        ),
     )
 
 
@@ -156,7 +164,8 @@ def steer(
 def list_directives(run_id: FromPath[str], reading: Reads) -> Sequence[DirectiveBody]:
     """List every directive of a coordinator run, oldest first."""
     run = reading.services.runs.run(reading.access.run(reading.principal, run_id).root)
-    return [directive_body(run, directive) for directive in run.directives.values()]
+    receipts = reading.services.log.receipts([directive.position for directive in run.directives.values()])
+    return [directive_body(run, directive, receipts) for directive in run.directives.values()]
 
 
 @get("/api/runs/{run_id:str}/steering/{directive:str}", sync_to_thread=True, responses=refusals(403, 404))
@@ -167,7 +176,8 @@ def show_directive(run_id: FromPath[str], directive: FromPath[str], reading: Rea
     if found is None:
         raise DirectiveNotFound
     facts = _history(reading.services.log, run, directive)
-    return DirectiveDetail(directive=directive_body(run, found), history=[_shown(fact) for fact in facts])
+    receipts = reading.services.log.receipts([found.position])
+    return DirectiveDetail(directive=directive_body(run, found, receipts), history=[_shown(fact) for fact in facts])
 
 
 @post(
@@ -197,7 +207,8 @@ def with_directive(asking: Asking, root: str, response: Response[bytes]) -> Resp
     """Put the directive, as it stands now, in place of the id that was stored as the answer."""
     run = asking.services.runs.run(root)
     directive = run.directives[msgspec.json.decode(response.content)["directiveId"]]
-    response.content = msgspec.json.encode(directive_body(run, directive))
+    receipts = asking.services.log.receipts([directive.position])
+    response.content = msgspec.json.encode(directive_body(run, directive, receipts))
     return response
 
 

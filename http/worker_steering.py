@@ -10,10 +10,11 @@ from litestar import Response, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath
 
+from ..application.ports import EventLog
 from ..application.steer import child_of_task, steer_worker
+from ..domain.child_run import Paused
 from ..domain.directive import Directive
 from ..domain.event import Draft, Fact
-from ..domain.receipts import payload_hash
 from ..domain.rejected import Forbidden
 from ..domain.run import Run
 from ..domain.steering import SteerWorker
@@ -24,6 +25,7 @@ from .problems import refusals
 #: How long the answer waits for the effect of a pause or an abort, so that it can tell of it.
 EFFECT_SECONDS = 5.0
 POLL_SECONDS = 0.05
+PAGE = 500
 
 
 class WorkerSteerRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +50,10 @@ class WorkerReceipt(msgspec.Struct, frozen=True, kw_only=True):
     principal: str
     scope: str
     payload_hash: str
+    #: The MAC of the receipt's entry in the log's chain.
+    receipt_hash: str
+    #: The leaf hash of the receipt: the log is the mailbox.
+    mailbox_entry_hash: str
     #: Seconds since 1970.
     timestamp: float
     #: Where the receipt stands in the log.
@@ -55,7 +61,7 @@ class WorkerReceipt(msgspec.Struct, frozen=True, kw_only=True):
     directive_id: str
     batch_id: str | None
     status: str
-    #: The digest of the pause's checkpoint; empty while there is none.
+    #: The leaf hash of the fact that the worker is paused; empty while it is not.
     checkpoint_event_hash: str
     abort_signal_written: bool
 
@@ -142,19 +148,32 @@ def _with_effect(asking: Asking, root: str, wanted: str) -> Run:
 
 
 def _receipt(asking: Asking, run: Run, directive: Directive, task_id: str) -> WorkerReceipt:
-    child = run.children[directive.scope.child_run_id or ""]
-    checkpoint = child.paused if directive.verb in ("pause", "resume") else None
+    receipt = asking.services.log.receipts([directive.position])[directive.position]
     return WorkerReceipt(
         kind=directive.verb,
         task_id=task_id,
         principal=directive.created_by,
         scope=asking.principal.scope,
         payload_hash=directive.payload_hash,
+        receipt_hash=receipt.receipt_hash,
+        mailbox_entry_hash=receipt.leaf_hash,
         timestamp=datetime.fromisoformat(directive.received_at).timestamp(),
         mailbox_seq=directive.position,
         directive_id=directive.directive_id,
         batch_id=directive.batch_id,
         status=directive.status,
-        checkpoint_event_hash=payload_hash(msgspec.to_builtins(checkpoint)) if checkpoint else "",
+        checkpoint_event_hash=_checkpoint(asking.services.log, run, directive),
         abort_signal_written=directive.verb == "abort" and directive.status == "applied",
     )
+
+
+def _checkpoint(log: EventLog, run: Run, directive: Directive) -> str:
+    """Return the leaf hash of the newest pause, for whoever paused the worker or goes on from there."""
+    child = run.children[directive.scope.child_run_id or ""]
+    if directive.verb != "resume" and (directive.verb != "pause" or child.paused is None):
+        return ""
+    found, after = 0, 0
+    while page := log.read_stream(child.stream, after, PAGE):  # ends: a child's own stream holds no output
+        found = next((fact.position for fact in reversed(page) if isinstance(fact.event, Paused)), found)
+        after = page[-1].version
+    return log.receipts([found])[found].leaf_hash if found else ""

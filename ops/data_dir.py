@@ -9,7 +9,17 @@ from pathlib import Path
 from .refused import Refused
 
 #: What a data directory holds; one with other things in it may be anybody's.
-OURS = ("agents.toml", "tokens.db", "log.db", "views.db", "serve.lock", "worktrees", "rehearsal", "signals")
+OURS = (
+    "agents.toml",
+    "tokens.db",
+    "log.db",
+    "views.db",
+    "checkpoints.log",
+    "serve.lock",
+    "worktrees",
+    "rehearsal",
+    "signals",
+)
 OTHERS = 0o077
 
 

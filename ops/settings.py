@@ -26,10 +26,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     database: str | None = None
     #: Where wake-ups go between processes; nothing that must last.
     redis: str | None = None
+    #: Where the keys are that sign the log: never in the data directory.
+    keys: Path = Path("~/.local/state/steersman/keys").expanduser()
     #: How many agents work at once in this process.
     max_agents: int = DEFAULT_MAX_AGENTS
     #: How long an agent may show no sign of work before it is given up.
     stall_seconds: int = DEFAULT_STALL_SECONDS
+
+    @property
+    def checkpoints(self) -> Path:
+        """The file that every signed checkpoint of the log goes to."""
+        return self.data / "checkpoints.log"
 
     @property
     def worktrees(self) -> Path:
@@ -51,6 +58,7 @@ def read_settings(data: Path | None = None, environment: Mapping[str, str] = os.
         data=(named or _home(environment)).expanduser().absolute(),
         database=_address(environment, "STEERSMAN_DATABASE", ("postgresql://", "postgres://")),
         redis=_address(environment, "STEERSMAN_REDIS", ("redis://", "rediss://", "unix://")),
+        keys=_keys(environment),
         max_agents=_count(environment, "STEERSMAN_MAX_AGENTS", DEFAULT_MAX_AGENTS, MOST_AGENTS),
         stall_seconds=_count(environment, "STEERSMAN_STALL_SECONDS", DEFAULT_STALL_SECONDS, MOST_STALL_SECONDS),
     )
@@ -70,6 +78,13 @@ def read_connection(environment: Mapping[str, str] = os.environ) -> Connection:
 def _home(environment: Mapping[str, str]) -> Path:
     base = environment.get("XDG_DATA_HOME") or "~/.local/share"
     return Path(base) / "steersman"
+
+
+def _keys(environment: Mapping[str, str]) -> Path:
+    if environment.get("STEERSMAN_KEYS"):
+        return Path(environment["STEERSMAN_KEYS"]).expanduser().absolute()
+    base = environment.get("XDG_STATE_HOME") or "~/.local/state"
+    return (Path(base) / "steersman" / "keys").expanduser().absolute()
 
 
 def _address(environment: Mapping[str, str], name: str, schemes: tuple[str, ...]) -> str | None:

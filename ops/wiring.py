@@ -12,17 +12,20 @@ from litestar import Litestar
 
 from ..adapters.acp_agents import AcpAgents
 from ..adapters.agents_file import AgentsFileInvalid
+from ..adapters.checkpoint_file import CheckpointFile
 from ..adapters.crash_points import with_crash_point
 from ..adapters.feed_hub import FeedHub
 from ..adapters.git_repositories import GitRepositories
 from ..adapters.kept_commands import KeptCommands
+from ..adapters.log_keys import Keyring, KeysRefused
+from ..adapters.log_opening import sealed_by
 from ..adapters.memory import SYSTEM_CLOCK, MemoryWakeups
 from ..adapters.postgres_log import PostgresLog
 from ..adapters.postgres_views import PostgresViews
 from ..adapters.signal_files import SignalDirectory
 from ..adapters.sqlite_log import SqliteLog
 from ..adapters.sqlite_views import SqliteViews
-from ..adapters.stored_log import StoredLog
+from ..adapters.stored_log import Opens, StoredLog, unsealed
 from ..adapters.token_store import TokenStore, open_tokens
 from ..application.drive_runs import Driver
 from ..application.ports import LogUnavailable, Wakeups
@@ -55,17 +58,24 @@ class Service:
 
 
 @contextmanager
-def open_stores(settings: Settings, wakeups: Wakeups) -> Generator[Stores]:
-    """Give the log and the views, made if they are not there. Raises Refused when they cannot be reached."""
+def open_stores(settings: Settings, wakeups: Wakeups, *, to_write: bool = False) -> Generator[Stores]:
+    """
+    Give the log and the views, made if they are not there. Nothing is stored in the log unless it is opened to write.
+
+    Raises:
+        Refused: they cannot be reached, or the keys are not those that sign the log.
+    """
     with ExitStack() as stack:
         try:
-            log = _open_log(settings, wakeups)
+            log = _open_log(settings, wakeups, sealing(settings) if to_write else unsealed)
             stack.callback(log.close)
             database = settings.database
             views = PostgresViews(database) if database else SqliteViews(settings.data / "views.db")
             stack.callback(views.close)
         except (LogUnavailable, OSError, psycopg.Error) as error:
             raise Refused(f"The log cannot be opened: {error}") from error
+        except KeysRefused as error:
+            raise Refused(str(error)) from error
         yield Stores(log=log, views=views)
 
 
@@ -78,7 +88,7 @@ def open_service(settings: Settings, agents_file: Path | None) -> Generator[Serv
     """
     wakeups = MemoryWakeups()
     with ExitStack() as stack:
-        stores = stack.enter_context(open_stores(settings, wakeups))
+        stores = stack.enter_context(open_stores(settings, wakeups, to_write=True))
         tokens = open_tokens(settings.data, settings.database)
         stack.callback(tokens.close)
         feed = FeedHub(stores.log, wakeups)
@@ -121,10 +131,17 @@ def _services(settings: Settings, stores: Stores, tokens: TokenStore, feed: Feed
     )
 
 
-def _open_log(settings: Settings, wakeups: Wakeups) -> StoredLog:
+def sealing(settings: Settings) -> Opens:
+    """Return what opens the log with its keys, to be written. Raises Refused."""
+    if settings.keys.is_relative_to(settings.data):
+        raise Refused(f"STEERSMAN_KEYS ({settings.keys}) must be outside the data directory, which they vouch for.")
+    return sealed_by(Keyring(settings.keys), CheckpointFile(settings.checkpoints))
+
+
+def _open_log(settings: Settings, wakeups: Wakeups, seal: Opens) -> StoredLog:
     if settings.database:
-        return PostgresLog(settings.database, CATALOGUE, announce=wakeups.announce)
-    return SqliteLog(settings.data / "log.db", CATALOGUE, announce=wakeups.announce)
+        return PostgresLog(settings.database, CATALOGUE, announce=wakeups.announce, seal=seal)
+    return SqliteLog(settings.data / "log.db", CATALOGUE, announce=wakeups.announce, seal=seal)
 
 
 def _open_agents(settings: Settings, agents_file: Path | None) -> AcpAgents:

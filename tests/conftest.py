@@ -16,6 +16,14 @@ import psycopg
 import pytest
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Services that tests start make their keys in a directory of this session, not in the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """A PostgreSQL server's address: $STEERSMAN_TEST_POSTGRES, or one of our own for this session."""

@@ -1,0 +1,200 @@
+"""Open a log to be written: with the keys that it names, and only if the store holds what was signed last."""
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+from ..application.ports import Append, Clock, LogUnavailable, Undecodable
+from ..domain.event import Draft, Event
+from ..domain.log import LOG_STREAM, LogKeyRotated, LogOpened
+from .checkpoint_file import TAIL_BYTES, CheckpointFile, read_notes
+from .event_codec import EventCodec
+from .log_head import Head, Signer
+from .log_keys import Keyring, KeysRefused, LogKeys
+from .merkle import edge_root, subtree_root
+from .numbering import Stored, prepare
+from .sealing import Handover, RolledBack, Sealed, Sealing, signer_of
+from .signed_note import Checkpoint, NoteInvalid, base64_of, key_hash, parse_checkpoint, signers
+from .stored_log import Opens, Recorder, commit_batch
+
+CODEC = EventCodec({LogOpened.TOPIC: LogOpened, LogKeyRotated.TOPIC: LogKeyRotated})
+#: Who the log's own facts are by.
+PRINCIPAL = "log"
+PAGE = 500
+
+
+class NothingToAccept(Exception):
+    """The store holds what was signed last: there is no restored backup to accept."""
+
+
+def sealed_by(ring: Keyring, file: CheckpointFile) -> Opens:
+    """
+    Return what opens a log with these keys and this file of checkpoints.
+
+    An empty log gets its first fact. A file that is behind the store, because a process died between the two, is
+    repaired. If the store is behind the file, or holds another history, the log is opened and refuses every write.
+    Opening raises KeysRefused when the log names keys that are not in the ring.
+    """
+
+    def opens(recorder: Recorder, clock: Clock) -> Sealing:
+        reason = put_back(recorder, ring, file)
+        if reason is not None:
+            return RolledBack(reason)
+        if recorder.tree_head().signer is None:
+            _begin(recorder, clock, ring, file)
+        head = recorder.tree_head()
+        if head.signer is None:
+            raise KeysRefused("The log holds facts that nobody signed, so no key can vouch for it.")
+        sealing = Sealed(ring, head.signer, file)
+        written = _newest(ring, file).get(head.signer.origin)
+        if written is None or written.size < head.edge.size:
+            file.publish(head)
+        return sealing
+
+    return opens
+
+
+def put_back(recorder: Recorder, ring: Keyring, file: CheckpointFile) -> str | None:
+    """Return why the store is not what was signed last; None if it is."""
+    # The file first: what is in it was stored before, whoever writes at this moment.
+    newest = _newest(ring, file)
+    head = recorder.tree_head()
+    if head.signer is not None and not _is_signed(head, head.signer, ring):
+        return "the head of the store is not what was signed"
+    accepted = {event.prior_origin for event in log_facts(recorder) if isinstance(event, LogOpened)}
+    for checkpoint in newest.values():
+        if checkpoint.origin in accepted:
+            continue
+        if head.signer is None or checkpoint.origin != head.signer.origin:
+            return f"the store does not know the log {checkpoint.origin}, which signed {checkpoint.size} facts"
+        if checkpoint.size > head.edge.size:
+            return f"the store holds {head.edge.size} facts, and {checkpoint.size} were signed"
+        if subtree_root(0, checkpoint.size, recorder.hashes) != checkpoint.root:
+            return f"the first {checkpoint.size} facts of the store are not those that were signed"
+    return None
+
+
+def accept_restore(recorder: Recorder, clock: Clock, ring: Keyring, file: CheckpointFile) -> LogOpened:
+    """
+    Go on from what the store holds under a new origin; its first fact names what had been signed, and is returned.
+
+    Raises:
+        NothingToAccept: the store was not put back.
+        KeysRefused: there is no key to sign with.
+    """
+    if put_back(recorder, ring, file) is None:
+        raise NothingToAccept
+    head, accepted = recorder.tree_head(), {e.prior_origin for e in log_facts(recorder) if isinstance(e, LogOpened)}
+    lost = [found for origin, found in _newest(ring, file).items() if origin not in accepted]
+    prior = max(lost, key=lambda found: found.size, default=None)
+    keys = ring.newest() or ring.make()
+    opened = _opened(keys, prior)
+    _hand_over(recorder, clock, opened, Handover(signer_of(opened.origin, keys), keys, after=head.signer, file=file))
+    return opened
+
+
+def rotate_key(recorder: Recorder, clock: Clock, ring: Keyring, file: CheckpointFile) -> LogKeyRotated:
+    """
+    Give the log new keys, and return the fact that says so; its checkpoint is signed by the old key and the new one.
+
+    Every other process takes the new keys with its next append.
+    """
+    reason = put_back(recorder, ring, file)
+    head = recorder.tree_head()
+    if reason is not None or head.signer is None:
+        raise KeysRefused(f"The log's keys cannot be rotated: {reason or 'it has none'}.")
+    old = ring.get(head.signer.signing_id, head.signer.hmac_id)
+    new = ring.make()
+    rotated = LogKeyRotated(
+        signing_key_id=new.signing_id,
+        hmac_key_id=new.hmac_id,
+        public_key=new.public_text,
+        prior_signing_key_id=old.signing_id,
+        prior_hmac_key_id=old.hmac_id,
+    )
+    # If we die before the commit, the new keys lie in the ring and nobody uses them; the head names those that count.
+    _hand_over(
+        recorder, clock, rotated, Handover(signer_of(head.signer.origin, new), old, new, after=head.signer, file=file)
+    )
+    return rotated
+
+
+def log_facts(recorder: Recorder) -> Iterator[Event]:
+    """Give the facts that the log holds about itself."""
+    after = 0
+    while rows := recorder.rows("version", LOG_STREAM, after, PAGE):
+        for row in rows:
+            after += 1
+            try:
+                yield CODEC.decode(row, {}).event
+            except Undecodable:
+                continue
+
+
+def _begin(recorder: Recorder, clock: Clock, ring: Keyring, file: CheckpointFile) -> None:
+    """On return the log has its first fact, whoever wrote it."""
+    if recorder.tree_head().edge.size:
+        raise KeysRefused("The log holds facts that nobody signed, so no key can vouch for it.")
+    found = ring.newest()
+    keys = found or ring.make()
+    opened = _opened(keys, None)
+    try:
+        _hand_over(recorder, clock, opened, Handover(signer_of(opened.origin, keys), keys, after=None, file=file))
+    except LogUnavailable:
+        if recorder.tree_head().signer is None:
+            raise
+        if found is None:  # another process began the log at this moment, with its own
+            ring.forget(keys)
+
+
+def _opened(keys: LogKeys, prior: Checkpoint | None) -> LogOpened:
+    return LogOpened(
+        origin=f"steersman.local/{uuid4().hex}",
+        signing_key_id=keys.signing_id,
+        hmac_key_id=keys.hmac_id,
+        public_key=keys.public_text,
+        prior_origin=prior.origin if prior else None,
+        prior_size=prior.size if prior else None,
+        prior_root=base64_of(prior.root) if prior else None,
+    )
+
+
+def _hand_over(recorder: Recorder, clock: Clock, event: Event, sealing: Handover) -> None:
+    """On return the fact is stored, and the head names the new signer. Raises LogUnavailable if somebody was faster."""
+    version = sum(1 for _ in log_facts(recorder))
+    append = Append(
+        drafts=(Draft(stream=LOG_STREAM, event=event),),
+        expected={LOG_STREAM: version},
+        at=clock.now(),
+        principal=PRINCIPAL,
+        command_id=str(uuid4()),
+    )
+    (outcome,) = commit_batch(recorder, [prepare(append, CODEC)], clock.now(), sealing)
+    if not isinstance(outcome, Stored):
+        raise LogUnavailable("somebody else changed who signs the log at this moment")
+
+
+def _is_signed(head: Head, signer: Signer, ring: Keyring) -> bool:
+    keys = ring.get(signer.signing_id, signer.hmac_id)
+    known = {key_hash(signer.origin, keys.public): keys.public}
+    try:
+        found = parse_checkpoint(head.note)
+        return bool(signers(head.note, known)) and found == Checkpoint(
+            origin=signer.origin, size=head.edge.size, root=edge_root(head.edge)
+        )
+    except NoteInvalid:
+        return False
+
+
+def _newest(ring: Keyring, file: CheckpointFile) -> dict[str, Checkpoint]:
+    """Return the largest checkpoint of each origin near the end of the file that a key of ours signed."""
+    publics, newest = ring.public_keys(), dict[str, Checkpoint]()
+    for note in read_notes(file.path, tail=TAIL_BYTES):
+        found = parse_checkpoint(note)
+        known = {key_hash(found.origin, public): public for public in publics}
+        try:
+            is_ours = bool(signers(note, known))
+        except NoteInvalid:
+            continue
+        if is_ours and (found.origin not in newest or newest[found.origin].size < found.size):
+            newest[found.origin] = found
+    return newest

@@ -1,0 +1,130 @@
+"""What the log shows of itself: receipts that verify offline, checkpoints, keys and proofs. None of it is secret."""
+
+import base64
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from litestar import Request, Response, get
+from litestar.params import FromPath, QueryParameter
+
+from ..application.ports import ConsistencyProof, Evidence, InclusionProof, LogKey, OutOfRange
+from ..domain.directive import directive_stream
+from ..domain.rejected import Invalid, NotFound
+from ..domain.steering import DirectiveNotFound
+from .problems import Unavailable, refusals
+from .reading import Reads, only_once
+
+LARGEST = 2**53
+
+Size: TypeAlias = Annotated[int, QueryParameter(ge=1, le=LARGEST, description="How many facts the tree covers.")]
+Index: TypeAlias = Annotated[int, QueryParameter(ge=0, le=LARGEST, description="The leaf: a fact's position less one.")]
+From: TypeAlias = Annotated[
+    int, QueryParameter(name="from", ge=1, le=LARGEST, description="The size of the smaller tree.")
+]
+To: TypeAlias = Annotated[int, QueryParameter(name="to", ge=1, le=LARGEST, description="The size of the larger tree.")]
+
+
+class NoSuchTree(NotFound):
+    """The log has no such leaf, or has not had that size yet."""
+
+    code = "no_such_tree"
+
+
+class NotSigned(Unavailable):
+    """Nobody signs this log, so it has no checkpoint and no key."""
+
+    code = "log_not_signed"
+
+
+class ReceiptDetail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A correction's receipt with all that shows, to somebody who has only the public key, that it is on the log."""
+
+    directive_id: str
+    position: int
+    #: The envelope's bytes in base64; their RFC 6962 leaf hash is `leafHash`.
+    leaf: str
+    index: int
+    leaf_hash: str
+    payload_hash: str
+    receipt_hash: str
+    #: Base64, the leaf's sibling first.
+    proof: tuple[str, ...]
+    size: int
+    root: str
+    #: A signed note.
+    checkpoint: str
+
+
+@get("/api/receipts/{directive:str}", sync_to_thread=True, responses=refusals(403, 404))
+def show_receipt(
+    request: Request[Any, Any, Any], directive: FromPath[str], reading: Reads
+) -> Response[ReceiptDetail | str]:
+    """Return a directive's receipt as JSON, or with `Accept: text/plain` as a tlog-proof@v1 file."""
+    log = reading.services.log
+    first = log.read_stream(directive_stream(directive), limit=1) if "\0" not in directive else ()
+    if not first or first[0].root is None:
+        raise DirectiveNotFound
+    reading.access.run(reading.principal, first[0].root)
+    evidence = log.evidence(first[0].position)
+    wanted = request.accept.best_match(["application/json", "text/plain"]) if "accept" in request.headers else None
+    if wanted == "text/plain":
+        return Response(evidence.tlog_proof, media_type="text/plain")
+    payload_hash: str = getattr(first[0].event, "payload_hash", "")
+    return Response(_detail(directive, payload_hash, evidence), media_type="application/json")
+
+
+@get("/api/log/checkpoint", sync_to_thread=True, media_type="text/plain", responses=refusals())
+def show_checkpoint(reading: Reads) -> str:
+    """Return the newest checkpoint: the size and root of the whole log, as a C2SP signed note."""
+    note = reading.services.log.checkpoint()
+    if not note:
+        raise NotSigned
+    return note
+
+
+@get("/api/log/key", sync_to_thread=True, responses=refusals())
+def show_key(reading: Reads) -> LogKey:
+    """Return who signs the log now. Whoever verifies should have the key from elsewhere, or keep it from the first time."""
+    key = reading.services.log.key()
+    if key is None:
+        raise NotSigned
+    return key
+
+
+@get("/api/log/proof/inclusion", sync_to_thread=True, responses=refusals(404))
+def prove_inclusion(request: Request[Any, Any, Any], reading: Reads, index: Index, size: Size) -> InclusionProof:
+    """Prove that a leaf is in the tree over the first `size` facts (RFC 6962, section 2.1.1)."""
+    only_once(request, "index", "size")
+    try:
+        return reading.services.log.inclusion(index, size)
+    except OutOfRange as error:
+        raise NoSuchTree from error
+
+
+@get("/api/log/proof/consistency", sync_to_thread=True, responses=refusals(404))
+def prove_consistency(request: Request[Any, Any, Any], reading: Reads, old: From, new: To) -> ConsistencyProof:
+    """Prove that the tree over the first `to` facts goes on from the one over the first `from` (section 2.1.2)."""
+    only_once(request, "from", "to")
+    if old > new:
+        raise Invalid("`from` is the size of the smaller tree.")
+    try:
+        return reading.services.log.consistency(old, new)
+    except OutOfRange as error:
+        raise NoSuchTree from error
+
+
+def _detail(directive: str, payload_hash: str, evidence: Evidence) -> ReceiptDetail:
+    receipt, proof = evidence.receipt, evidence.proof
+    return ReceiptDetail(
+        directive_id=directive,
+        position=receipt.position,
+        leaf=base64.b64encode(evidence.envelope).decode(),
+        index=receipt.leaf_index,
+        leaf_hash=receipt.leaf_hash,
+        payload_hash=payload_hash,
+        receipt_hash=receipt.receipt_hash,
+        proof=proof.hashes,
+        size=proof.size,
+        root=proof.root,
+        checkpoint=evidence.checkpoint,
+    )
