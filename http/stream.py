@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from logging import getLogger
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from litestar import Request, get
@@ -13,20 +14,17 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, HeaderParameter, QueryParameter, SkipValidation
 from litestar.response import Stream
 
-from ..domain.child_run import ENDED
+from ..application.ports import LogUnavailable, Undecodable
 from ..domain.rejected import Invalid
-from ..projections import server_sent_events
-from ..projections.timeline import TERMINAL_TOPICS
-from .access import Access, RunPlace
-from .events import read_on
-from .given import Frame, Given, Principal, Services, Subscription
+from .access import Access
+from .feed_sources import PAGE, LogSource, RunSource, Sent, Source
+from .given import Given, Principal, Services, Subscription
 from .problems import refusals
 from .reading import NUMBER, only_once
 
 Value = TypeVar("Value")
+_LOGGER = getLogger(__name__)
 
-#: How many facts are read, and sent, at a time.
-PAGE = 200
 RETRY_MILLISECONDS = 1_000
 OPENING = f": steersman\nretry: {RETRY_MILLISECONDS}\n\n".encode()
 #: No id has more digits: positions stay below 2^53.
@@ -52,99 +50,6 @@ class InvalidEventId(Invalid):
     """`Last-Event-ID`, or `after`, must be an id of this feed: a number from 0 to that of its newest event."""
 
     code = "invalid_event_id"
-
-
-class Sent(NamedTuple):
-    """A frame, the id that the client goes on from, and whether a run may have ended with it."""
-
-    id: int
-    data: bytes
-    is_terminal: bool = False
-
-
-class Source(Protocol):
-    """One feed. Every method may take its time, and runs in a thread."""
-
-    def head(self) -> int:
-        """Return the newest id."""
-        ...
-
-    def page(self, after: int) -> Sequence[Sent]:
-        """Return what is stored after an id, nothing if that is all."""
-        ...
-
-    def shown(self, frames: Sequence[Frame]) -> Sequence[Sent]:
-        """Return live frames as they are sent, with empty data where the client may not see them."""
-        ...
-
-    def is_over(self, after: int) -> bool:
-        """Return whether nothing more can come after an id."""
-        ...
-
-
-class RunSource:
-    """The feed of one run."""
-
-    def __init__(self, services: Services, place: RunPlace) -> None:
-        self._services = services
-        self._place = place
-        self.run: str | None = place.run_id
-
-    def head(self) -> int:
-        """Return the run's last run_sequence."""
-        return self._services.log.run_head(self._place.run_id)
-
-    def page(self, after: int) -> Sequence[Sent]:
-        """Return stored frames; see Source."""
-        facts = self._services.log.read_run(self._place.run_id, after, PAGE)
-        return [
-            Sent(fact.run_sequence or 0, server_sent_events.of_run(fact), fact.topic in TERMINAL_TOPICS)
-            for fact in facts
-        ]
-
-    def shown(self, frames: Sequence[Frame]) -> Sequence[Sent]:
-        """Return live frames; see Source."""
-        return [Sent(f.fact.run_sequence or 0, f.of_run, f.fact.topic in TERMINAL_TOPICS) for f in frames]
-
-    def is_over(self, after: int) -> bool:
-        """Return whether the run has ended with the fact that has this run_sequence."""
-        run = self._services.runs.run(self._place.root)
-        # In this order: if nothing is stored behind *after* now, the run that was folded before is the run at *after*.
-        if self.head() > after:
-            return False
-        if self._place.is_coordinator:
-            return run.ended
-        child = run.children.get(self._place.run_id)
-        return child is not None and child.status in ENDED
-
-
-class LogSource:
-    """The feed of everything that a principal may see. It has no end."""
-
-    def __init__(self, services: Services, access: Access, principal: Principal) -> None:
-        self._services = services
-        self._access = access
-        self._principal = principal
-        self.run: str | None = None
-
-    def head(self) -> int:
-        """Return the last position."""
-        return self._services.log.head()
-
-    def page(self, after: int) -> Sequence[Sent]:
-        """Return stored frames; see Source."""
-        facts, _ = read_on(self._services.log, after, PAGE)
-        sees = self._access.seeing(self._principal)
-        return [Sent(fact.position, server_sent_events.of_log(fact) if sees(fact) else b"") for fact in facts]
-
-    def shown(self, frames: Sequence[Frame]) -> Sequence[Sent]:
-        """Return live frames; see Source."""
-        sees = self._access.seeing(self._principal)
-        return [Sent(f.fact.position, f.of_log if sees(f.fact) else b"") for f in frames]
-
-    def is_over(self, after: int) -> bool:
-        """Return that more can come."""
-        return False
 
 
 @get("/api/runs/{run_id:str}/stream", media_type="text/event-stream", responses={200: SHOWN} | refusals(404))
@@ -178,9 +83,7 @@ async def stream_log(
     return await _open(LogSource(services, access, request.user), services, readers, last_event_id or after)
 
 
-async def _open(
-    source: RunSource | LogSource, services: Services, readers: CapacityLimiter, given: str | None
-) -> Stream:
+async def _open(source: Source, services: Services, readers: CapacityLimiter, given: str | None) -> Stream:
     reader = Reader(source, services, readers)
     cursor = await reader.cursor(given)
     return Stream(reader.frames(cursor), headers=HEADERS)
@@ -189,7 +92,7 @@ async def _open(
 class Reader:
     """One client's way through a feed: what is stored, then what is new."""
 
-    def __init__(self, source: RunSource | LogSource, services: Services, readers: CapacityLimiter) -> None:
+    def __init__(self, source: Source, services: Services, readers: CapacityLimiter) -> None:
         self._source = source
         self._feed = services.feed
         self._settings = services.settings
@@ -209,18 +112,22 @@ class Reader:
     async def frames(self, cursor: int) -> AsyncGenerator[bytes]:
         """Yield every frame behind the cursor, in order, until the client goes, is too slow, or the run is over."""
         yield OPENING
-        # A long history is read before subscribing, so that it cannot overrun the queue.
-        while page := await self._stored(cursor):
-            cursor = page[-1].id
-            yield _joined(page)
-            if len(page) < PAGE:
-                break
-        subscription = await self._in_thread(partial(self._feed.subscribe, self._source.run, self._wake))
         try:
-            async for sent in self._live(cursor, subscription):
-                yield sent
-        finally:
-            subscription.close()
+            # A long history is read before subscribing, so that it cannot overrun the queue.
+            while page := await self._stored(cursor):
+                cursor = page[-1].id
+                yield _joined(page)
+                if len(page) < PAGE:
+                    break
+            subscription = await self._in_thread(partial(self._feed.subscribe, self._source.run, self._wake))
+            try:
+                async for sent in self._live(cursor, subscription):
+                    yield sent
+            finally:
+                subscription.close()
+        except (LogUnavailable, Undecodable) as error:
+            # The answer has begun, so the only way to say no is to end without `done`: the client comes back by its id.
+            _LOGGER.warning("a feed was cut short: %s", error)
 
     async def _live(self, cursor: int, subscription: Subscription) -> AsyncGenerator[bytes]:
         is_behind, may_be_over = True, True

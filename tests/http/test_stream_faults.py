@@ -1,0 +1,153 @@
+"""Feeds when something goes wrong: restarts, lost hints, slow readers, a log that is away."""
+
+import socket
+from dataclasses import replace
+from typing import Any
+
+from steersman.application.ports import LogUnavailable
+from steersman.http.access import RunPlace
+from steersman.http.feed_sources import RunSource
+from steersman.http.given import Services
+
+from .conftest import own_feed, served
+from .feeds import end, listening, shown, whole
+
+
+def test_a_run_is_over_only_behind_everything_that_is_stored(services: Services, story: Any) -> None:
+    story.to_gate()
+    source = RunSource(services, RunPlace(run_id=story.run_id, root=story.run_id, project_id=story.project_id))
+    assert not source.is_over(source.head()), "it waits at its gate"
+    end(story)
+    # Whoever looks between two reads of the log may know of the end before the frames that lead to it.
+    assert [after for after in range(source.head() + 1) if source.is_over(after)] == [source.head()]
+    child = RunSource(services, RunPlace(run_id=story.child(1), root=story.run_id, project_id=story.project_id))
+    assert [after for after in range(child.head() + 1) if child.is_over(after)] == [child.head()]
+
+
+def test_a_feed_is_the_same_after_a_restart(services: Services, story: Any) -> None:
+    story.to_gate()
+    path = f"/api/runs/{story.run_id}/stream"
+    with listening(story.client, f"{path}?after=0") as feed:
+        before = [next(feed.events()) for _ in range(5)]
+    with (
+        own_feed(services) as hub,
+        served(replace(services, feed=hub)) as url,
+        listening(story.client, path, url, Last_Event_ID="5") as feed,
+    ):
+        after = [next(feed.events())]
+        end(story)
+        after += feed.rest()
+    assert shown([*before, *after]) == whole(story, story.run_id)
+
+
+def test_a_lost_wake_up_costs_time_and_no_frame(services: Services, story: Any) -> None:
+    story.to_gate()
+    with (
+        own_feed(services) as deaf,
+        served(replace(services, feed=deaf)) as url,
+        listening(story.client, f"/api/runs/{story.run_id}/stream", url) as feed,
+    ):
+        feed.until("coordinator.assembly_review_requested")
+        end(story)
+        assert [frame.event for frame in feed.rest()][-2:] == ["coordinator.assembly_completed", "done"]
+
+
+def test_a_reader_that_is_too_slow_is_cut_off_and_goes_on_by_its_id(services: Services, story: Any) -> None:
+    story.start()
+    story.advance()
+    child = story.child(1)
+    slim = 64 * 1024
+    with own_feed(services, max_frames=50) as narrow, served(replace(services, feed=narrow), send_buffer=slim) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, slim)
+            connection.settimeout(30)
+            connection.connect((host, int(port)))
+            token = story.client.headers["authorization"]
+            connection.sendall(f"GET /api/runs/{child}/stream HTTP/1.0\r\nAuthorization: {token}\r\n\r\n".encode())
+            reader = connection.makefile("rb")
+            while reader.readline() != b": keep-alive\n":
+                pass
+            # It is live now, and reads no more: what the sockets do not hold piles up in the queue until it is full.
+            words = "x" * 4_000
+            for n in range(50):
+                story.say(child, *(f"{n}/{m} {words}" for m in range(10)))
+            seen = [line for line in reader if line.startswith((b"id: ", b"event: done"))]
+        ids = [1, *(int(line.split()[1]) for line in seen)]
+        assert ids == list(range(1, len(ids) + 1)), "cut off, but never skipped"
+        assert len(ids) < services.log.run_head(child)
+        with listening(story.client, f"/api/runs/{child}/stream", url, Last_Event_ID=str(ids[-1])) as feed:
+            rest = [next(feed.events()).id for _ in range(services.log.run_head(child) - ids[-1])]
+        assert ids + rest == list(range(1, services.log.run_head(child) + 1))
+
+
+class Away:
+    """A log that is away as soon as somebody says so."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+        self.is_away = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.is_away:
+            raise LogUnavailable("away")
+        return getattr(self._log, name)
+
+
+def test_a_feed_that_loses_its_log_ends_without_done_and_its_client_goes_on_by_its_id(
+    services: Services, story: Any
+) -> None:
+    story.to_gate()
+    path = f"/api/runs/{story.run_id}/stream"
+    log = Away(services.log)
+    with (
+        own_feed(services) as hub,
+        served(replace(services, log=log, feed=hub)) as url,  # type: ignore[arg-type]
+        listening(story.client, path, url) as feed,
+    ):
+        last = feed.until("coordinator.assembly_review_requested")[-1].id
+        log.is_away = True
+        end(story)
+        assert "done" not in [frame.event for frame in feed.rest()]
+        log.is_away = False
+        with listening(story.client, path, url, Last_Event_ID=str(last)) as again:
+            assert shown(again.rest()) == whole(story, story.run_id)[last:]
+
+
+def test_an_erased_text_is_null_in_the_feed(services: Services, story: Any) -> None:
+    story.to_gate()
+    end(story)
+    services.log.erase_texts([story.run_id])
+    with listening(story.client, f"/api/runs/{story.run_id}/stream") as feed:
+        assert '"goal":null' in next(feed.events()).data
+
+
+def test_the_feed_of_the_log_shows_what_the_caller_may_see_under_the_logs_positions(api: Any, story: Any) -> None:
+    story.to_gate()
+    stored = story.client.get("/api/events?limit=1000").json()
+    bob = api.client("bob")
+    with (
+        listening(story.client, "/api/events/stream") as mine,
+        listening(bob, f"/api/events/stream?after={api.services.log.head()}") as theirs,
+    ):
+        frames = [next(mine.events()) for _ in stored]
+        assert [frame.id for frame in frames] == [event["position"] for event in stored]
+        assert '"position":%d' % stored[0]["position"] in frames[0].data  # noqa: UP031
+        story.client.post(f"/api/runs/{story.run_id}/assembly/review", json={"approved": False}).raise_for_status()
+        assert next(mine.events()).event == "coordinator.assembly_declined"
+        created = bob.post("/api/projects", json={"name": "x", "working_directory": str(story.repository)})
+        frame = next(theirs.events())
+        assert (frame.id, frame.event) == (int(created.headers["steersman-position"]), "project.created")
+
+
+def test_closing_the_hub_ends_every_feed_so_that_the_service_can_end(services: Services, story: Any) -> None:
+    story.start()
+    with (
+        own_feed(services) as hub,
+        served(replace(services, feed=hub)) as url,
+        listening(story.client, "/api/events/stream", url) as feed,
+    ):
+        assert next(iter(feed)).comment == ": steersman"
+        next(feed.events())
+        hub.close()
+        assert "done" not in [frame.event for frame in feed.rest()]
