@@ -40,7 +40,9 @@ def advance(run: Run, at: datetime, team: Sequence[Member] = ()) -> Sequence[Dra
         return steered
     if plan.status in ("planned", "dispatching"):
         return _give_up(run, plan, at) or _dispatch(run, plan, at) or _complete(run, plan)
-    if plan.status == "awaiting_assembly":
+    # A correction that changed nothing, before there was anything to show, leaves the work to be assembled again.
+    steered_to_nothing = plan.status == "assembly_steering" and not run.open_directives()
+    if plan.status == "awaiting_assembly" or steered_to_nothing:
         return _assemble(run, plan)
     if plan.status == "assembling":
         return pass_gates(run)

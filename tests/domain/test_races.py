@@ -453,3 +453,14 @@ def test_two_redirects_end_one_turn_once() -> None:
     fleet.settle()
     ids = [effect.id for effect in fleet.effects]
     assert len(ids) == len(set(ids)) == 2
+
+
+def test_a_blocking_signal_before_anything_is_assembled_does_not_leave_the_plan_without_a_next_step() -> None:
+    fleet = Fleet(part("One"))
+    fleet.work(1)
+    assert fleet.plan.status == "assembling"
+    fleet.signal("agent", 1, severity="blocking")
+    fleet.settle()
+    fleet.assemble()
+    assert fleet.plan.status == "in_review"
+    assert (fleet.plan.status_reason or "").startswith("The signal is blocking"), "the gate shows why"

@@ -228,7 +228,8 @@ class Watched(Fleet):
                 if child.status == "paused" and not any(d.verb == "resume" for d in self.run.open_directives()):
                     self.try_to(lambda child=child: self.command("resume", 0, child_run_id=child.run_id))
             self.settle()
-            if not any([self.answer(effect) for effect in self.effects]):
+            answered = [self.answer(effect) for effect in self.effects]
+            if not any(answered):
                 assert advance(self.run, self.now, self.team), f"stuck: {self.run}"
         raise AssertionError(f"does not come to rest: {self.effects} {self.run}")
 
