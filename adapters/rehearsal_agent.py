@@ -250,7 +250,8 @@ def open_turn(session: StoredSession, prompt: str) -> bool:
         session.progress = Progress(
             turn_id=turn_id, prompt=prompt, steps=steps if steps is not None else own_steps(prompt)
         )
-    elif progress.is_open:
+    elif progress.is_open and not is_same_turn:
+        # A continuation of the same turn is no new prompt of it: what was asked first is what the turn is about.
         progress.turn_id, progress.prompt = turn_id or progress.turn_id, prompt
     # If we die between these two lines the history lacks a prompt whose steps are known: it comes again, with
     # the same turn id, and goes on. The other way round its steps would be taken for done.
