@@ -17,7 +17,7 @@ SHUTDOWN = "SHUTDOWN"
 def pause_worker(effect: PauseWorker, shop: Workshop) -> None:
     """On return every process of the child is stopped or gone, and the log holds what its worktree held then."""
     child_id = effect.child_run_id
-    session = shop.session_of(child_id)
+    session = shop.opened_session_of(child_id)
     if session is not None:
         session.cancel()
         shop.wait_until(effect.run_id, lambda run: _between_turns(run, child_id), PAUSE_GRACE_SECONDS)

@@ -11,13 +11,13 @@ from datetime import datetime
 from pathlib import Path
 
 from ..domain import turns
-from ..domain.child_run import ChildRun, Turn
+from ..domain.child_run import ENDED, ChildRun, Turn
 from ..domain.effects import WorkOnSubtask
 from ..domain.git import Commit, child_branch
 from ..domain.prompts import continue_prompt
 from ..domain.run import Run
 from ..domain.turns import InterruptedTooOften, Overtaken
-from ..domain.work_plan import Subtask
+from ..domain.work_plan import SATISFIED, SETTLED, Subtask
 from .ports import AgentFailed, AgentSession, CommitFailed, Contribution, GitConflict, SessionRequest
 from .record_child_turn import ChildTurnRecorder
 from .watch_stall import StallWatch
@@ -27,6 +27,8 @@ COMMIT_ATTEMPTS = 3
 COMMIT_BACK_OFF_SECONDS = 0.5
 #: How long a paused child's thread waits before it looks again; the log wakes it earlier.
 PAUSE_SECONDS = 3_600.0
+#: Subtasks whose work, if there is any, nothing builds on.
+UNSATISFYING = SETTLED - SATISFIED
 #: More passes than any child run needs; a loop that does not get on is a fault, not work.
 MAX_PASSES = 10_000
 
@@ -64,6 +66,10 @@ def _fail(effect: WorkOnSubtask, shop: Workshop, code: str, message: str, *, ret
         return
 
 
+class _Unwanted(Exception):
+    """Something else is wanted since the log was last read, so no agent is started for this step."""
+
+
 class _Work:
     """One process's part in a child run."""
 
@@ -80,7 +86,7 @@ class _Work:
         for _ in range(MAX_PASSES):
             run = self._shop.runs.run(self._root)
             child, subtask = turns.child_at_work(run, self._id)
-            if child.status in ("pausing", "paused") and not _in_turn(child):
+            if not self._may_go_on(run):
                 self._shop.wait_until(self._root, self._may_go_on, PAUSE_SECONDS)
             elif child.head is None:
                 self._prepare(run, child, subtask)
@@ -100,15 +106,19 @@ class _Work:
             if refused := turns.refusal_of(turn.stop_reason):
                 raise AgentFailed(refused, f"The agent ended its turn with {turn.stop_reason}.", retryable=True)
             self._commit(run, child, turn)
-        elif turn.turn_id not in self._opened_here and turns.is_cut_short(run, self._id):
-            # The process that had asked is gone, and something else is wanted by now.
+        elif turns.is_cut_short(run, self._id):
+            # Nobody works on it now, and something else is wanted by now.
             self._shop.decide(self._root, lambda run: turns.end_turn(run, self._id, "cancelled"))
         else:
             self._take_turn(run, child, turn)
 
     def _may_go_on(self, run: Run) -> bool:
+        """Whether there may be a step to take: not for a paused child, nor while somebody ends it."""
         child = run.children[self._id]
-        return run.ended or child.status not in ("pausing", "paused")
+        if run.ended or child.status in ENDED:
+            return True
+        waits = child.status == "paused" or (child.status == "pausing" and not _in_turn(child))
+        return not waits and not turns.is_being_stopped(run, self._id)
 
     def _settled(self) -> bool:
         return self._shop.decide(self._root, lambda run: turns.settle_child(run, self._id, self._shop.now()))
@@ -171,7 +181,10 @@ class _Work:
         return opened
 
     def _take_turn(self, run: Run, child: ChildRun, turn: Turn) -> None:
-        session, kept = self._ready(run, child, turn)
+        try:
+            session, kept = self._ready(run, child, turn)
+        except _Unwanted:
+            return
         prompt = str(turn.prompt)
         if turn.turn_id not in self._opened_here:
             asked = kept and turn.turn_id in session.history
@@ -181,6 +194,9 @@ class _Work:
             )
             self._opened_here.add(turn.turn_id)
             prompt = continue_prompt(turn.turn_id) if asked else prompt
+        if not kept and child.session_id is not None:
+            # The new session knows nothing of what the lost one was told.
+            prompt = turns.prompt_anew(self._shop.runs.run(self._root), self._id)
         observer = ChildTurnRecorder(self._shop, self._root, child, turn)
         watch = StallWatch(session, observer, self._shop.stall_seconds, self._is_paused)
         try:
@@ -209,7 +225,11 @@ class _Work:
         self._processes.close()
         self._session = None
         run = self._shop.runs.run(self._root)
-        turns.child_at_work(run, self._id)
+        child, _ = turns.child_at_work(run, self._id)
+        if child.status == "paused" or turns.is_being_stopped(run, self._id):
+            # A stopped process has died: the turn is taken up again after the resume. Or whoever ends it goes on.
+            self._opened_here.clear()
+            return
         if turns.is_cut_short(run, self._id):
             self._shop.decide(self._root, lambda run: turns.end_turn(run, self._id, "cancelled"))
             return
@@ -232,7 +252,7 @@ class _Work:
         )
         kept = child.session_id is not None
         try:
-            session = self._processes.enter_context(self._shop.session(request))
+            session = self._processes.enter_context(self._shop.session(request, self._still_wanted))
         except AgentFailed as failed:
             if failed.code != "session_not_found":
                 raise
@@ -251,7 +271,13 @@ class _Work:
             self._shop.repository(run), Path(str(child.worktree_path)), child.branch, turn.parent.commit
         )
         fresh = SessionRequest(model_id=request.model_id, run_id=request.run_id, cwd=request.cwd)
-        return self._processes.enter_context(self._shop.session(fresh))
+        return self._processes.enter_context(self._shop.session(fresh, self._still_wanted))
+
+    def _still_wanted(self) -> None:
+        run = self._shop.runs.run(self._root)
+        turns.child_at_work(run, self._id)
+        if not self._may_go_on(run) or turns.is_cut_short(run, self._id):
+            raise _Unwanted
 
     def _commit(self, run: Run, child: ChildRun, turn: Turn) -> None:
         subtask = run.plan.of_child(self._id) if run.plan else None
@@ -292,6 +318,7 @@ def contributions(run: Run, subtask_ids: tuple[int, ...]) -> tuple[Contribution,
     for subtask_id in subtask_ids:
         subtask = run.plan.subtasks[subtask_id]
         child = run.children.get(subtask.child_run_id or "")
-        if subtask.status == "assemble_ready" and child is not None and child.head is not None:
+        # What is being revised still counts with what it has committed: nothing is built as if it were not there.
+        if subtask.status not in UNSATISFYING and child is not None and child.head is not None and child.has_changes:
             made.append(Contribution(subtask_id=subtask_id, branch=child.branch, commit=child.head.commit))
     return tuple(made)

@@ -102,8 +102,15 @@ class Workshop:
             self._wakeups.wait(head, min(left, POLL_SECONDS))
 
     @contextmanager
-    def session(self, request: SessionRequest) -> Generator[AgentSession]:
-        """Give an agent process with an open session; afterwards nothing of it is alive. Raises AgentFailed, Closing."""
+    def session(
+        self, request: SessionRequest, still_wanted: Callable[[], None] = lambda: None
+    ) -> Generator[AgentSession]:
+        """
+        Give an agent process with an open session; afterwards nothing of it is alive. Raises AgentFailed, Closing.
+
+        *still_wanted* is asked last, and raises to keep the agent from being started: whoever ends or pauses the run
+        after that look finds the agent here.
+        """
         if self.closing:
             raise Closing
         place = _Place()
@@ -111,6 +118,7 @@ class Workshop:
             self._places[request.run_id] = place
         session: AgentSession | None = None
         try:
+            still_wanted()
             session = place.session = self.agents.open(request)
             place.opened.set()
             # close() may have looked before the session was there; it must not outlive the service.
@@ -131,6 +139,15 @@ class Workshop:
         with self._lock:
             place = self._places.get(run_id)
         return place.session if place else None
+
+    def opened_session_of(self, run_id: str) -> AgentSession | None:
+        """Return the same, after waiting for an agent that is just being started."""
+        with self._lock:
+            place = self._places.get(run_id)
+        if place is None:
+            return None
+        place.opened.wait(OPEN_SECONDS)
+        return place.session
 
     def kill(self, run_id: str) -> tuple[int, ...]:
         """On return no agent that had begun to work for the run is alive. Returns the pids that were killed."""

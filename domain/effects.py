@@ -112,8 +112,9 @@ def _on_child(run: Run, directive: Directive, child: ChildRun) -> tuple[Effect, 
     if directive.verb == "resume" and child.status == "paused":
         return (ResumeWorker(id=f"{directive.directive_id}/resume", directive_id=directive.directive_id, **of),)
     turn = child.turn
-    waits = directive.verb == "redirect" and directive.waits_for(child.run_id)
-    if waits and turn is not None and turn.stop_reason is None and child.status == "in_progress":
+    if turn is None or turn.stop_reason is not None or directive.directive_id in turn.directive_ids:
+        return ()
+    if directive.verb == "redirect" and directive.waits_for(child.run_id) and child.status == "in_progress":
         return (EndTurn(id=f"{child.run_id}/end-turn/{turn.number}", turn_id=turn.turn_id, **of),)
     return ()
 

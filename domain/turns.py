@@ -129,6 +129,20 @@ def _prompt(run: Run, child: ChildRun, subtask: Subtask, turn_id: str, waiting: 
     return prompts.revision_prompt(turn_id, earlier, waiting, rebuilt=child.rebuilt)
 
 
+def prompt_anew(run: Run, child_run_id: str) -> str:
+    """Return the prompt of the child's open turn for a session that knows nothing: the task, and all that was said."""
+    child, subtask = child_at_work(run, child_run_id)
+    if child.turn is None:
+        raise Overtaken
+    carried = [run.directives[i] for i in child.turn.directive_ids]
+    before = [
+        directive
+        for directive in feedback_rounds(run, subtask.subtask_id)
+        if directive not in carried and directive.targets.get(child_run_id) != "outstanding"
+    ]
+    return prompts.task_prompt(run, subtask, child.turn.turn_id, before, carried)
+
+
 def _mark(
     run: Run,
     directives: Sequence[Directive],
@@ -187,7 +201,9 @@ def is_cut_short(run: Run, child_run_id: str) -> bool:
     child = run.children[child_run_id]
     if child.turn is None or child.turn.stop_reason is not None:
         return False
-    redirected = any(d.verb == "redirect" and d.waits_for(child_run_id) for d in run.directives.values())
+    # One that the turn carries, and whose execution failed, is tried again in the same turn.
+    other = (d for d in run.open_directives() if d.directive_id not in child.turn.directive_ids)
+    redirected = any(d.verb == "redirect" and d.waits_for(child_run_id) for d in other)
     return redirected or child.status == "pausing"
 
 
@@ -342,7 +358,8 @@ def _afresh(subtask: Subtask, at: datetime, why: Text) -> SubtaskPending:
 
 def is_being_stopped(run: Run, child_run_id: str) -> bool:
     """Whether an open directive stops or aborts this child."""
-    return any(d.verb in ("stop", "abort") and child_run_id in d.targets for d in run.open_directives())
+    ends = (d for d in run.open_directives() if d.verb in ("stop", "abort"))
+    return any(directive.stops_run or child_run_id in directive.targets for directive in ends)
 
 
 def refusal_of(stop_reason: str) -> str | None:

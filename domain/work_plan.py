@@ -237,7 +237,8 @@ def moved(plan: WorkPlan, event: SubtaskMoved) -> WorkPlan:
         model_id=event.selected_model_id,
         dispatches=before.dispatches + fresh,
         reason=event.reason,
-        outdated=(before.outdated or event.child_run_id is not None) if again else before.outdated,
+        # A fresh child starts from what is there now.
+        outdated=event.child_run_id is not None if again else before.outdated,
     )
     return msgspec.structs.replace(plan, subtasks={**plan.subtasks, event.subtask_id: after})
 

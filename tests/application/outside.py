@@ -1,0 +1,367 @@
+"""The outside of one service in memory: a git that merges, agents that remember, and a log that can lose an append."""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from steersman.application.ports import (
+    AgentFailed,
+    AgentInfo,
+    AgentUpdate,
+    Append,
+    ChangedFile,
+    CommandResult,
+    CommitFailed,
+    Contribution,
+    EventLog,
+    GitConflict,
+    Integrated,
+    LogUnavailable,
+    MergeOutcome,
+    PathConflict,
+    RepositoryUnusable,
+    SessionRequest,
+    TurnEnded,
+    TurnObserver,
+)
+from steersman.domain.event import Fact
+from steersman.domain.git import Commit
+from steersman.domain.workers import Fingerprint
+
+Files = dict[str, str]
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+
+
+class MemoryGit:
+    """One repository: trees are maps of paths, commits and merges are functions of what goes in, as the port promises."""
+
+    def __init__(self) -> None:
+        self._trees: dict[str, Files] = {}
+        self._commits: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self.branches: dict[str, str] = {}
+        self.worktrees: dict[Path, tuple[str, Files]] = {}
+        #: How many of the next commits fail.
+        self.failing_commits = 0
+        self.dirty = False
+        self._lock = threading.RLock()
+        self.branches["main"] = self._commit({"a.txt": "hi"}, (), "init").commit
+
+    def files(self, commit: str) -> Files:
+        """Return what a commit holds."""
+        return self._trees[self._commits[commit][0]]
+
+    def tip(self, repository: Path, branch: str) -> Commit:
+        if branch not in self.branches:
+            raise RepositoryUnusable("no_commit", branch)
+        return self._named(self.branches[branch])
+
+    def obstacle(self, repository: Path, branch: str) -> str | None:
+        return "repository_dirty" if self.dirty else None
+
+    def ensure_worktree(self, repository: Path, worktree: Path, branch: str, base: str) -> None:
+        with self._lock:
+            at = self.branches.setdefault(branch, base)
+            self.worktrees.setdefault(worktree, (branch, dict(self.files(at))))
+
+    def commit_worktree(
+        self, repository: Path, worktree: Path, branch: str, parent: str, at: datetime, message: str
+    ) -> Commit:
+        with self._lock:
+            if self.failing_commits:
+                self.failing_commits -= 1
+                raise CommitFailed("the index is locked")
+            _, files = self.worktrees[worktree]
+            made = self._commit(dict(files), (parent,), f"{at} {message}")
+            if made.tree == self._named(parent).tree:
+                return self._named(parent)
+            if self.branches[branch] not in (parent, made.commit):
+                raise GitConflict(branch)
+            self.branches[branch] = made.commit
+            return made
+
+    def reset_worktree(self, repository: Path, worktree: Path, branch: str, commit: str) -> None:
+        with self._lock:
+            self.branches[branch] = commit
+            self.worktrees[worktree] = (branch, dict(self.files(commit)))
+
+    def fingerprint(self, repository: Path, worktree: Path) -> Fingerprint:
+        with self._lock:
+            if worktree not in self.worktrees:
+                return Fingerprint(tree_hash="", workspace_hash="")
+            _, files = self.worktrees[worktree]
+            tree = _digest(sorted(files.items()))
+            return Fingerprint(tree_hash=tree, workspace_hash=f"w{tree}")
+
+    def remove_worktree(self, repository: Path, worktree: Path, branch: str | None) -> None:
+        with self._lock:
+            self.worktrees.pop(worktree, None)
+            if branch is not None:
+                self.branches.pop(branch, None)
+
+    def integrate(
+        self, repository: Path, base: str, contributions: Sequence[Contribution], at: datetime, message: str
+    ) -> Integrated:
+        with self._lock:
+            head, conflicts = base, list[PathConflict]()
+            for contribution in contributions:
+                files, lost = self._merged(head, contribution.commit)
+                if lost:
+                    ref = f"refs/steersman/conflicts/{contribution.subtask_id}"
+                    conflicts.append(PathConflict(branch=contribution.branch, paths=lost, ref=ref))
+                head = self._commit(files, (head, contribution.commit), f"{at} {message}").commit
+            named, changed = self._named(head), self.files(head) != self.files(base)
+            return Integrated(commit=named.commit, tree=named.tree, has_changes=changed, conflicts=tuple(conflicts))
+
+    def point_branch(self, repository: Path, branch: str, old: str | None, new: str) -> None:
+        with self._lock:
+            if self.branches.get(branch) not in (old, new):
+                raise GitConflict(f"{branch} is at neither {old} nor {new}")
+            self.branches[branch] = new
+
+    def prepare_merge(
+        self, repository: Path, branch: str, approved: Commit, at: datetime, message: str
+    ) -> MergeOutcome:
+        with self._lock:
+            if self.dirty:
+                return MergeOutcome(state="blocked", reason="repository_dirty")
+            old = self.branches[branch]
+            if old in self._ancestors(approved.commit):
+                return MergeOutcome(state="merged", commit=approved.commit, old=old)
+            files, lost = self._merged(old, approved.commit)
+            if lost:
+                return MergeOutcome(state="conflicted", old=old, conflicting_paths=lost)
+            made = self._commit(files, (old, approved.commit), f"{at} {message}")
+            return MergeOutcome(state="merged", commit=made.commit, old=old)
+
+    def merge(self, repository: Path, branch: str, old: str, new: str) -> MergeOutcome:
+        with self._lock:
+            if self.branches[branch] not in (old, new):
+                return MergeOutcome(state="blocked", reason="head_moved")
+            self.branches[branch] = new
+            return MergeOutcome(state="merged", commit=new, old=old)
+
+    def changed_files(self, repository: Path, base: str, head: str) -> Sequence[ChangedFile]:
+        before, after = self.files(base), self.files(head)
+        paths = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+        return [ChangedFile(path=path, status="modified", added_lines=1, removed_lines=0) for path in paths]
+
+    def _commit(self, files: Files, parents: tuple[str, ...], message: str) -> Commit:
+        tree = _digest(sorted(files.items()))
+        commit = _digest(tree, parents, message)
+        self._trees[tree], self._commits[commit] = files, (tree, parents)
+        return Commit(commit=commit, tree=tree)
+
+    def _named(self, commit: str) -> Commit:
+        return Commit(commit=commit, tree=self._commits[commit][0])
+
+    def _ancestors(self, commit: str) -> list[str]:
+        found, left = list[str](), [commit]
+        while left:
+            at = left.pop(0)
+            if at not in found:
+                found.append(at)
+                left.extend(self._commits[at][1])
+        return found
+
+    def _merged(self, ours: str, theirs: str) -> tuple[Files, tuple[str, ...]]:
+        behind = self._ancestors(ours)
+        shared = [at for at in self._ancestors(theirs) if at in behind]
+        best = next(at for at in shared if not any(at in self._ancestors(other)[1:] for other in shared))
+        common = self.files(best)
+        mine, other, lost = dict(self.files(ours)), self.files(theirs), list[str]()
+        for path in sorted(mine.keys() | other.keys() | common.keys()):
+            was, here, there = common.get(path), mine.get(path), other.get(path)
+            if there == was or there == here:
+                continue
+            if here != was:
+                lost.append(path)
+            mine.pop(path, None)
+            if there is not None:
+                mine[path] = there
+        return mine, tuple(lost)
+
+
+class Session:
+    """One agent at work. `behave` of its agents decides what it does in a turn."""
+
+    capabilities: tuple[str, ...] = ("load_session",)
+
+    def __init__(self, agents: "ScriptedAgents", request: SessionRequest, session_id: str) -> None:
+        self.request = request
+        self.session_id = session_id
+        self.history = "\n".join(agents.sessions[session_id])
+        self._agents = agents
+        self.cancelled = threading.Event()
+        self.killed = threading.Event()
+        self.stopped = False
+        self._working = False
+
+    @property
+    def files(self) -> Files:
+        """The worktree's files, to read and to change."""
+        return self._agents.git.worktrees[self.request.cwd][1]
+
+    def prompt(self, text: str, observer: TurnObserver) -> TurnEnded:
+        if self.killed.is_set():
+            raise AgentFailed("agent_exited", "it was killed", retryable=True)
+        self._agents.prompts.append((self.request.run_id, text))
+        self._agents.sessions[self.session_id].append(text)
+        self.cancelled.clear()
+        ended = self._agents.behave(self, text, observer)
+        if self.killed.is_set():
+            raise AgentFailed("agent_exited", "it was killed", retryable=True)
+        return ended if isinstance(ended, TurnEnded) else TurnEnded(stop_reason="end_turn", message=ended or "")
+
+    def hang(self, *, heeds_cancel: bool = True) -> TurnEnded:
+        """Do nothing until the turn is cancelled, or the agent killed."""
+        while not self.killed.wait(0.005):
+            if heeds_cancel and self.cancelled.is_set():
+                return TurnEnded(stop_reason="cancelled", message="")
+        raise AgentFailed("agent_exited", "it was killed", retryable=True)
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+    def stop_processes(self) -> None:
+        self.stopped = True
+
+    def continue_processes(self) -> None:
+        self.stopped = False
+
+    def kill(self) -> Sequence[int]:
+        alive = self in self._agents.alive
+        self._agents.alive.discard(self)
+        self.killed.set()
+        return (4711,) if alive else ()
+
+    def close(self) -> None:
+        self.kill()
+
+
+Behaviour = Callable[[Session, str, TurnObserver], "TurnEnded | str | None"]
+
+
+def writes(name: str, text: str = "done") -> Behaviour:
+    """Return the behaviour of an agent that writes one file."""
+
+    def behave(session: Session, prompt: str, observer: TurnObserver) -> None:
+        observer.update(AgentUpdate(kind="thought", text="On it."))
+        session.files[name] = text
+
+    return behave
+
+
+def writes_its_part(session: Session, prompt: str, observer: TurnObserver) -> None:
+    """Write a file that is named after the part, one more line in each turn."""
+    observer.update(AgentUpdate(kind="thought", text="On it."))
+    name = f"{session.request.run_id[:8]}.txt"
+    turn = prompt.splitlines()[0]
+    lines = session.files.get(name, "").splitlines()
+    session.files[name] = "\n".join([*lines, turn] if turn not in lines else lines)
+
+
+class ScriptedAgents:
+    """Agents whose sessions outlive their processes, as real ones do."""
+
+    def __init__(self, git: MemoryGit) -> None:
+        self.git = git
+        self.behave: Behaviour = writes_its_part
+        self.sessions: dict[str, list[str]] = {}
+        self.alive: set[Session] = set()
+        self.prompts: list[tuple[str, str]] = []
+        self.opened = 0
+
+    def known(self) -> Sequence[AgentInfo]:
+        return [AgentInfo(name="rehearsal", command=("rehearsal",), installed=True, is_default=True)]
+
+    def resolve(self, model_id: str | None) -> str | None:
+        return model_id or "rehearsal"
+
+    def open(self, request: SessionRequest) -> Session:
+        self.opened += 1
+        session_id = request.session_id or f"session-{self.opened}"
+        if request.session_id is not None and session_id not in self.sessions:
+            raise AgentFailed("session_not_found", session_id, retryable=False)
+        self.sessions.setdefault(session_id, [])
+        session = Session(self, request, session_id)
+        self.alive.add(session)
+        return session
+
+    def prompted(self, run_id: str) -> list[str]:
+        """Return the prompts that a run's agents were given."""
+        return [text for run, text in self.prompts if run == run_id]
+
+
+class MemorySignals:
+    """Signal files as a set."""
+
+    def __init__(self) -> None:
+        self.files: dict[tuple[str, str], str] = {}
+
+    def write(self, session_id: str, name: str, text: str) -> None:
+        self.files[session_id, name] = text
+
+    def clear(self, session_id: str, name: str) -> None:
+        self.files.pop((session_id, name), None)
+
+
+class NoCommands:
+    """Commands that nobody runs here."""
+
+    def run(self, command: Sequence[str], cwd: Path, timeout_seconds: float) -> CommandResult:
+        raise AssertionError("no gate of these projects runs a command")
+
+    def close(self) -> None:
+        return
+
+
+class TickingClock:
+    """A clock that a test does not wait for."""
+
+    def __init__(self) -> None:
+        self._ticks = 0
+
+    def now(self) -> datetime:
+        self._ticks += 1
+        return datetime(2026, 6, 7, 21, 9, 45, tzinfo=UTC) + timedelta(seconds=self._ticks)
+
+
+class FaultyLog:
+    """A log whose n-th append of decided facts is lost, or stored without anybody being told."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self.appends = 0
+        self.fault_at: int | None = None
+        self.stored_all_the_same = False
+
+    def append(self, append: Append) -> Sequence[Fact]:
+        if all(draft.event.OUTPUT for draft in append.drafts):
+            return self._log.append(append)
+        self.appends += 1
+        if self.appends != self.fault_at:
+            return self._log.append(append)
+        if self.stored_all_the_same:
+            self._log.append(append)
+        raise LogUnavailable("the connection was lost")
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._log, name)
+
+
+def facts(log: EventLog) -> Iterator[Fact]:
+    """Return everything on a log."""
+    position = 0
+    while page := log.read(position, 500):
+        yield from page
+        position = page[-1].position
+
+
+def texts(files: Mapping[str, str]) -> str:
+    """Return all that files hold."""
+    return "\n".join(files.values())
