@@ -6,9 +6,10 @@ from ..domain import review
 from ..domain.assembly import ConflictAutoResolved
 from ..domain.effects import AssembleChildren
 from ..domain.event import Text
-from ..domain.git import Commit
+from ..domain.git import Commit, integration_branch
+from ..domain.run import Run
 from ..domain.turns import Overtaken
-from .ports import PathConflict
+from .ports import PathConflict, RepositoryUnusable
 from .work_on_subtask import contributions
 from .workshop import Workshop
 
@@ -26,8 +27,8 @@ def assemble_children(effect: AssembleChildren, shop: Workshop) -> None:
             datetime.fromisoformat(assembly.started_at),
             f"Assemble round {assembly.round}\n\nSteersman-Run: {run.run_id}\n",
         )
-        previous = assembly.previous.commit if assembly.previous else None
-        shop.repositories.point_branch(repository, assembly.branch, previous, integrated.commit)
+        # The branch may stand where a round was left that nobody was told of, so the log alone cannot name its place.
+        shop.repositories.point_branch(repository, assembly.branch, _tip(run, shop), integrated.commit)
         # If we crash here, the redo makes the same commit and finds the branch where it belongs.
         conflicts = [_shown(plan.work_plan_id, conflict) for conflict in integrated.conflicts]
         assembled = Commit(commit=integrated.commit, tree=integrated.tree)
@@ -37,6 +38,15 @@ def assemble_children(effect: AssembleChildren, shop: Workshop) -> None:
         )
     except Overtaken:
         return
+
+
+def _tip(run: Run, shop: Workshop) -> str | None:
+    try:
+        return shop.repositories.tip(shop.repository(run), integration_branch(run.run_id)).commit
+    except RepositoryUnusable as unusable:
+        if unusable.code != "no_commit":
+            raise
+        return None
 
 
 def _shown(work_plan_id: str, conflict: PathConflict) -> ConflictAutoResolved:
