@@ -36,13 +36,19 @@ def make_plan(effect: MakePlan, shop: Workshop) -> None:
     except AgentFailed as failed:
         if shop.closing:
             raise Closing from failed
-        code, message, retryable = failed.code, str(failed), failed.retryable
+        _fail(effect, shop, failed)
+
+
+def _fail(effect: MakePlan, shop: Workshop, failed: AgentFailed) -> None:
+    code, message, retryable = failed.code, str(failed), failed.retryable
+    try:
         shop.decide(
             effect.run_id,
-            lambda run: (
-                () if run.ended else review.fail_run(run, error_code=code, message=message, retryable=retryable)
-            ),
+            lambda run: review.fail_run(run, error_code=code, message=message, retryable=retryable),
         )
+    except Overtaken:
+        # Whoever stopped the run says how it ended.
+        return
 
 
 def plan_from(answer: str, run: Run, project: Project, models: Mapping[str, str]) -> WorkPlanMade:
@@ -55,8 +61,8 @@ def plan_from(answer: str, run: Run, project: Project, models: Mapping[str, str]
     ]
     parts, warnings = planning.drop_cycles(proposed)
     if not parts:
-        first_line = str(run.goal).strip().splitlines()[0]
-        parts = [ProposedSubtask(title=first_line[:200], scope=str(run.goal))]
+        first_line = next(iter(str(run.goal).strip().splitlines()), "Reach the goal")
+        parts = [ProposedSubtask(title=first_line[: planning.MAX_TITLE_BYTES // 4], scope=str(run.goal))]
         warnings = ["The planner's answer held no usable plan; one subtask covers the whole goal."]
     made = planning.make_plan(str(uuid5(NAMESPACE_OID, f"{run.run_id}/plan")), parts, project.team, models)
     return msgspec.structs.replace(made, warnings=tuple(Text(warning) for warning in warnings))
@@ -65,8 +71,8 @@ def plan_from(answer: str, run: Run, project: Project, models: Mapping[str, str]
 def _proposed(answer: str) -> list[ProposedSubtask]:
     for block in reversed(_BLOCK.findall(answer)):
         try:
-            parts = planning.proposals(msgspec.json.decode(block.encode()))
-        except msgspec.DecodeError:
+            parts = planning.proposals(msgspec.json.decode(block.encode(errors="replace")))
+        except (msgspec.DecodeError, RecursionError):
             continue
         if parts:
             return parts
@@ -94,6 +100,7 @@ def _ask(run: Run, shop: Workshop) -> str:
 
 def _models(run: Run, project: Project, shop: Workshop) -> Mapping[str, str]:
     return {
-        member.name: (shop.agents.resolve(member.model_id) if member.model_id else None) or run.model_id
+        member.name: (shop.agents.resolve(member.model_id) if member.model_id and not run.model_pinned else None)
+        or run.model_id
         for member in project.team
     }

@@ -27,6 +27,9 @@ class ProposedSubtask(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     files: tuple[str, ...] = ()
 
 
+_FIELDS = frozenset(field.encode_name for field in msgspec.structs.fields(ProposedSubtask))
+
+
 def make_plan(
     work_plan_id: str, proposed: Sequence[ProposedSubtask], team: Sequence[Member], models: Mapping[str, str]
 ) -> WorkPlanMade:
@@ -112,15 +115,25 @@ def _reaches(needs: Mapping[int, Sequence[int]], start: int, goal: int) -> bool:
     return False
 
 
+def _proposal(item: object) -> ProposedSubtask | None:
+    """Return the part that an item of a planner's answer describes, None if no plan can have it."""
+    if not isinstance(item, dict):
+        return None
+    known = {name: value for name, value in cast("dict[Any, Any]", item).items() if name in _FIELDS}
+    try:
+        part = msgspec.convert(known, ProposedSubtask, strict=False)
+        _check_part(0, msgspec.structs.replace(part, assigned_agent=None, depends_on=()), 1, ())
+    except (msgspec.ValidationError, InvalidPlan):
+        return None
+    return part
+
+
 def proposals(document: object) -> list[ProposedSubtask]:
     """Return the usable parts of a planner's answer, at most MAX_SUBTASKS, with their dependencies renumbered."""
     usable: dict[int, ProposedSubtask] = {}
     for place, item in enumerate(cast("list[Any]", document) if isinstance(document, list) else []):
-        try:
-            part = msgspec.convert(item, ProposedSubtask, strict=False)
-        except msgspec.ValidationError:
-            continue
-        if part.title.strip() and len(usable) < MAX_SUBTASKS:
+        part = _proposal(item)
+        if part is not None and len(usable) < MAX_SUBTASKS:
             usable[place] = part
     renumbered = {old: new for new, old in enumerate(usable)}
     return [
