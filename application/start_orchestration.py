@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from ..domain.event import Draft, Fact
 from ..domain.orchestration import NoTeam, StartRun, start_run
 from ..domain.project import Project
@@ -52,6 +54,7 @@ def start_orchestration(
         tip = repositories.tip(Path(str(project.working_directory)), project.default_branch)
     except RepositoryUnusable as unusable:
         raise WorkspaceUnavailable(str(unusable), reason=unusable.code) from unusable
+    command = msgspec.structs.replace(command, model_pinned=pinned_model is not None)
     drafts = start_run(command, project, tip, str(project.working_directory), models)
     expected = {draft.stream: 0 for draft in drafts}
     return log.append(by.append(drafts, expected, clock.now(), answer(drafts) if answer else None))

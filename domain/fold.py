@@ -230,6 +230,7 @@ def _begin(run: Run, run_id: str, event: CoordinatorStarted) -> Run:
         branch=event.originating_branch,
         base=event.base,
         model_id=event.model_id,
+        model_pinned=event.model_pinned,
         auto_approve_tools=event.auto_approve_tools,
         autopilot=event.autopilot,
         max_steering_iterations=event.max_steering_iterations,

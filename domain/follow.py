@@ -211,7 +211,7 @@ def _pending_afresh(
         status="pending",
         child_run_id=None,
         assigned_agent=author.name if author else part.assigned_agent,
-        selected_model_id=(author.model_id if author else None) or part.model_id,
+        selected_model_id=_model_of(run, author) or part.model_id,
         timestamp_utc=at.isoformat(),
         reason=directive.feedback,
         directive_id=directive.directive_id,
@@ -222,6 +222,11 @@ def _pending_afresh(
     # Nobody works for it from here on, so it must not be left as if somebody did.
     cancelled = RunCancelled(reason="steering_dispatch_fresh", directive_id=directive.directive_id)
     return (run.on_child(child.run_id, cancelled), run.on_plan(event))
+
+
+def _model_of(run: Run, author: Member | None) -> str | None:
+    """Return the model that another author brings along; none if the caller chose one for the whole run."""
+    return None if author is None or run.model_pinned else author.model_id or run.model_id
 
 
 def _further(

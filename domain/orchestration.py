@@ -24,6 +24,7 @@ class StartRun(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     #: The full model id of the run; a member's own model wins over it unless the caller pinned one.
     model_id: str
+    model_pinned: bool = False
     start_mode: Literal["direct", "define_outcome"] = "direct"
     #: The parts to do; None leaves the plan to the planner agent.
     plan: tuple[ProposedSubtask, ...] | None = None
@@ -65,6 +66,7 @@ def start_run(
         originating_branch=project.default_branch,
         base=base,
         model_id=command.model_id,
+        model_pinned=command.model_pinned,
         auto_approve_tools=command.auto_approve_tools,
         autopilot=command.autopilot,
         max_steering_iterations=command.max_steering_iterations,

@@ -40,6 +40,8 @@ class CoordinatorStarted(Event, frozen=True, kw_only=True):
     #: How often the coordinator may steer the plan before a person has to look at it.
     max_steering_iterations: int = 6
     gates: tuple[GateSpec, ...] = ()
+    #: Whether the caller chose the model, so that it wins over every member's own.
+    model_pinned: bool = False
 
 
 # State
@@ -56,6 +58,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     branch: str = ""
     base: Commit = Commit(commit="", tree="")
     model_id: str = ""
+    model_pinned: bool = False
     auto_approve_tools: bool = False
     autopilot: bool = False
     status: RunStatus = "in_progress"
