@@ -18,6 +18,7 @@ from ..domain.dispatch import advance
 from ..domain.effects import Effect, WorkOnSubtask, next_effects
 from ..domain.rejected import Rejected
 from ..domain.run import Run
+from ..domain.team import Member
 from .carry_out import abandon, carry_out, needs_agent
 from .ports import Wakeups
 from .register_project import load_project
@@ -46,6 +47,10 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     due: float
 
 
+class NothingCameOfIt(Exception):
+    """An effect ended without a fact while it was still called for."""
+
+
 class Driver:
     """The one who drives the runs of this process."""
 
@@ -59,6 +64,8 @@ class Driver:
         #: Effects under way whose agents are paused: they keep their processes and give up their places.
         self._parked: set[str] = set()
         self._running: dict[str, Effect] = {}
+        #: Effects that are no longer called for and are being cut short.
+        self._abandoned: set[str] = set()
         #: Effects that wait for a place, in the order in which they asked.
         self._waiting: dict[str, str] = {}
         self._held: dict[str, Held] = {}
@@ -161,18 +168,46 @@ class Driver:
         for waiting in next_in_line:
             self._news.put(waiting)
         for effect in stale:
-            abandon(effect, self._shop)
+            self._abandon(effect)
         for effect in outstanding.values():
             self._begin(effect)
+
+    def _abandon(self, effect: Effect) -> None:
+        """Cut an effect short, in a thread of its own: an agent that is hard to kill must not hold the other runs."""
+        with self._lock:
+            if effect.id in self._abandoned:
+                return
+            self._abandoned.add(effect.id)
+            thread = Thread(target=self._cut_short, args=(effect,), daemon=True, name=f"{effect.id}/abandon")
+            self._threads = [t for t in self._threads if t.is_alive()] + [thread]
+        thread.start()
+
+    def _cut_short(self, effect: Effect) -> None:
+        try:
+            abandon(effect, self._shop)
+        except Exception:
+            log.exception("an effect could not be cut short; its run's next drive tries again", effect=effect.id)
+        finally:
+            with self._lock:
+                self._abandoned.discard(effect.id)
 
     def _advance(self, root: str) -> Run:
         for _ in range(MAX_STEPS):
             run = self._shop.runs.run(root)
             # Only a correction can need to know who else is on the team.
-            team = load_project(run.project_id, self._shop.runs.log).team if run.open_directives() else ()
+            team = self._team(run) if run.open_directives() else ()
             if not self._shop.decide(root, lambda found, team=team: advance(found, self._shop.now(), team)):
                 return self._shop.runs.run(root)
         raise RuntimeError(f"run {root} does not come to rest")
+
+    def _team(self, run: Run) -> tuple[Member, ...]:
+        """Return who can take over in a run, each with the full id of the model that they would work with."""
+        team = load_project(run.project_id, self._shop.runs.log).team
+        resolve = self._shop.agents.resolve
+        return tuple(
+            msgspec.structs.replace(member, model_id=resolve(member.model_id) if member.model_id else None)
+            for member in team
+        )
 
     def _begin(self, effect: Effect) -> None:
         with self._lock:
@@ -210,7 +245,11 @@ class Driver:
     def _carry_out(self, effect: Effect) -> None:
         error: Exception | None = None
         try:
+            before = self._shop.runs.run(effect.run_id).root_sequence
             carry_out(effect, self._shop)
+            if self._shop.runs.run(effect.run_id).root_sequence == before:
+                # Nothing was there to be done yet. Without a pause the next drive would try again at once, for ever.
+                error = NothingCameOfIt("nothing came of it; trying again later")
         except (Closing, Rejected) as end:
             # Going down, or somebody was faster: the log says what is left, and whoever reads it next does that.
             error = None if isinstance(end, Closing) else end
