@@ -4,14 +4,17 @@ import ipaddress
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
 import click
+import psycopg
 import structlog
 import uvicorn
 
+from ..adapters.postgres_alone import Taken, alone_on
 from ..adapters.token_store import TokenStore
 from ..application.ports import LogUnavailable
 from .agents_command import agents_option
@@ -45,12 +48,31 @@ def command(host: str, port: int, data: Path | None, role: str, agents_file: Pat
     configure_logs()
     settings = read_settings(data)
     prepare_data_dir(settings.data)
-    with alone_in(settings.data), open_service(settings, agents_file) as service:
+    with alone_in(settings.data), _alone_on(settings), open_service(settings, agents_file) as service:
         check_exposure(host, service.tokens)
         with listen(host, port) as listener:
             url = address_of(listener)
             run(service, listener, lambda: _announce(url, settings, role))
     log.info("ended", url=url)
+
+
+@contextmanager
+def _alone_on(settings: Settings) -> Generator[None]:
+    """Be the only process that serves the database, where there is one. Raises Refused."""
+
+    def lost() -> None:
+        log.critical("another process serves this database; ending")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with ExitStack() as held:
+        if settings.database is not None:
+            try:
+                held.enter_context(alone_on(settings.database, lost))
+            except Taken as taken:
+                raise Refused(f"{taken}. Many replicas on one database are not supported yet.") from taken
+            except psycopg.Error as error:
+                raise Refused(f"The database cannot be reached: {error}") from error
+        yield
 
 
 def check_exposure(host: str, tokens: TokenStore) -> None:
