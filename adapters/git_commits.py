@@ -37,10 +37,14 @@ def commit(checkout: Checkout, ref: Ref, parent: ObjectID, at: datetime, message
 def tree_now(checkout: Checkout) -> str:
     """Return the tree that a commit of the files as they are would have; branch, HEAD and index stay as they are."""
     with checkout.open() as repo:
-        objects = Objects(repo)
-        head = read_ref(repo, Ref(b"HEAD"))
-        entries = _stage(checkout, repo, objects, objects.tree_of(head)) if head else {}
-        return objects.tree({path: (entry.mode, entry.sha) for path, entry in entries.items()}).decode()
+        return staged_tree(checkout, repo, Objects(repo)).decode()
+
+
+def staged_tree(checkout: Checkout, repo: Repo, objects: Objects) -> ObjectID:
+    """Return the tree that the files make; it and what is new in it wait in *objects* and are not stored."""
+    head = read_ref(repo, Ref(b"HEAD"))
+    entries = _stage(checkout, repo, objects, objects.tree_of(head)) if head else {}
+    return objects.tree({path: (entry.mode, entry.sha) for path, entry in entries.items()})
 
 
 def _stage(checkout: Checkout, repo: Repo, objects: Objects, before: ObjectID) -> dict[bytes, IndexEntry]:

@@ -2,7 +2,7 @@
 
 import codecs
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from dulwich.objects import ObjectID
@@ -18,6 +18,8 @@ BINARY_PROBE_BYTES = 8000
 #: Beyond so many differing lines the whole stretch counts as replaced.
 MATCHED_LINES = 20_000
 CONTEXT_LINES = 3
+#: How much of one file, and of its patch, is shown.
+SHOWN_BYTES = 1024 * 1024
 
 Opcode = tuple[Literal["equal", "replace"], int, int, int, int]
 
@@ -33,7 +35,12 @@ def content_of(objects: Objects, entry: Entry | None) -> bytes:
 
 def is_binary(content: bytes) -> bool:
     """Return whether the content is not shown as lines."""
-    return len(content) > BIG_FILE_BYTES or b"\0" in content[:BINARY_PROBE_BYTES]
+    return len(content) > BIG_FILE_BYTES or has_nul(content)
+
+
+def has_nul(content: bytes) -> bool:
+    """Return whether the content is no text."""
+    return b"\0" in content[:BINARY_PROBE_BYTES]
 
 
 def shown(path: bytes) -> str:
@@ -110,12 +117,12 @@ def view_file(objects: Objects, old: ObjectID, new: ObjectID, path: str) -> File
         return None
     before, after = (_no_tree(objects.find(tree, name)) for tree in (old, new))
     content = content_of(objects, after)
-    binary = is_binary(content) or is_binary(content_of(objects, before))
+    binary = has_nul(content) or has_nul(content_of(objects, before))
     return FileView(
         path=path,
         status=status_of((before, after)),
-        diff=_decode(b"".join(file_diff(objects, name, (before, after)))),
-        content=None if after is None or binary else _decode(content),
+        diff=_bounded(file_diff(objects, name, (before, after)), "diff"),
+        content=None if after is None or binary else _bounded([content], "file"),
         is_binary=binary,
     )
 
@@ -233,12 +240,18 @@ def _line(sign: bytes, line: bytes) -> bytes:
 
 def whole_diff(objects: Objects, old: ObjectID, new: ObjectID, limit_bytes: int) -> str:
     """Return the patch between two trees. One that is longer than the limit ends with a line that says so."""
+    changes = sorted(objects.changes(old, new).items())
+    return _bounded(
+        (line for path, change in changes for line in file_diff(objects, path, change)), "diff", limit_bytes
+    )
+
+
+def _bounded(pieces: Iterable[bytes], what: str, limit_bytes: int = SHOWN_BYTES) -> str:
     text = bytearray()
-    for path, change in sorted(objects.changes(old, new).items()):
-        for line in file_diff(objects, path, change):
-            text += line
-            if len(text) > limit_bytes:
-                return _cut(bytes(text[:limit_bytes])) + f"... the diff was cut at {limit_bytes} bytes\n"
+    for piece in pieces:
+        text += piece
+        if len(text) > limit_bytes:
+            return _cut(bytes(text[:limit_bytes])) + f"... the {what} was cut at {limit_bytes} bytes\n"
     return _decode(bytes(text))
 
 

@@ -15,6 +15,7 @@ from dulwich.refs import Ref
 from dulwich.repo import Repo, UnsupportedExtension, UnsupportedVersion
 
 from ..application.ports import (
+    Branch,
     ChangedFile,
     CommitFailed,
     Contribution,
@@ -25,10 +26,11 @@ from ..application.ports import (
     PathConflict,
     RepositoryState,
     RepositoryUnusable,
+    TreeEntry,
 )
 from ..domain.git import Commit
 from ..domain.workers import Fingerprint
-from . import git_commits, git_diff, git_worktrees
+from . import git_commits, git_diff, git_workspace, git_worktrees
 from .git_checkout import ForbiddenPath
 from .git_landing import Landing, land, obstacle
 from .git_merge import is_ancestor, merge_bases, merge_commits
@@ -243,15 +245,36 @@ class GitRepositories:
         with opened(repository) as repo:
             return land(repo, Landing(ref=branch_ref(branch), old=hexadecimal(old), new=hexadecimal(new)))
 
-    def changed_files(self, repository: Path, base: str, head: str) -> Sequence[ChangedFile]:
-        """Return the files that differ between two commits, ordered by path."""
+    def changed_files(self, repository: Path, base: str, head: str | Path) -> Sequence[ChangedFile]:
+        """Return the files that differ between two commits, or a commit and a worktree's files, ordered by path."""
         return self._compared(repository, base, head, git_diff.changed_files)
 
-    def file(self, repository: Path, base: str, head: str, path: str) -> FileView | None:
+    def file(self, repository: Path, base: str, head: str | Path, path: str) -> FileView | None:
         """Return one file as a comparison of two commits; None if neither has it. Never reads outside the trees."""
         return self._compared(
             repository, base, head, lambda objects, old, new: git_diff.view_file(objects, old, new, path)
         )
+
+    def tree(self, repository: Path, base: str, head: str | Path) -> Sequence[TreeEntry]:
+        """Return every folder and file of *head* by path, each with how it differs from *base*; deleted files too."""
+        return self._compared(repository, base, head, git_workspace.entries)
+
+    def content(self, repository: Path, commit: str, path: str) -> bytes | None:
+        """Return a file's bytes (a link's target), None if the commit has no such file."""
+        with opened(repository) as repo:
+            objects = Objects(repo)
+            return git_workspace.content(objects, objects.tree_of(hexadecimal(commit)), path)
+
+    def parent(self, repository: Path, commit: str) -> str | None:
+        """Return a commit's first parent, None for one that has none."""
+        with opened(repository) as repo:
+            parents = Objects(repo).commit(hexadecimal(commit)).parents
+            return parents[0].decode() if parents else None
+
+    def branches(self, repository: Path) -> Sequence[Branch]:
+        """Return the repository's branches, by name."""
+        with opened(repository) as repo:
+            return git_workspace.branches(repo)
 
     def diff(self, repository: Path, base: str, head: str, limit_bytes: int) -> str:
         """Return the unified diff between two commits, cut at *limit_bytes* with a line that says so."""
@@ -260,8 +283,12 @@ class GitRepositories:
         )
 
     def _compared(
-        self, repository: Path, base: str, head: str, compare: Callable[[Objects, ObjectID, ObjectID], T]
+        self, repository: Path, base: str, head: str | Path, compare: Callable[[Objects, ObjectID, ObjectID], T]
     ) -> T:
         with opened(repository) as repo:
+            if isinstance(head, Path):
+                return git_workspace.look(
+                    repo, head, lambda objects, new: compare(objects, objects.tree_of(hexadecimal(base)), new)
+                )
             objects = Objects(repo)
             return compare(objects, objects.tree_of(hexadecimal(base)), objects.tree_of(hexadecimal(head)))

@@ -320,6 +320,32 @@ class FileView(msgspec.Struct, frozen=True, kw_only=True):
     is_binary: bool
 
 
+class TreeEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One folder or file of a tree; `status` and the line counts are null where it does not differ."""
+
+    path: str
+    is_folder: bool
+    #: added, modified or deleted
+    status: str | None = None
+    added_lines: int | None = None
+    removed_lines: int | None = None
+
+
+class Branch(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch and its tip."""
+
+    name: str
+    commit: str
+
+
+class WorktreeGone(Exception):
+    """There is no such worktree."""
+
+
+class WorktreeBusy(Exception):
+    """The worktree's files changed under every look at them. Look again later."""
+
+
 class MergeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """
     What an attempt to merge into the originating branch came to.
@@ -429,12 +455,35 @@ class Repositories(Protocol):
         """
         ...
 
-    def changed_files(self, repository: Path, base: str, head: str) -> Sequence[ChangedFile]:
+    # Where *head* is a path, the comparison is with that worktree's files as they are now, ignored ones left out; that
+    # raises WorktreeGone, WorktreeBusy. Links are never followed, so nothing outside of it is read.
+
+    def changed_files(self, repository: Path, base: str, head: str | Path) -> Sequence[ChangedFile]:
         """Return the files that differ between two commits, ordered by path."""
         ...
 
-    def file(self, repository: Path, base: str, head: str, path: str) -> FileView | None:
-        """Return one file as a comparison of two commits; None if neither has it. Never reads outside the trees."""
+    def file(self, repository: Path, base: str, head: str | Path, path: str) -> FileView | None:
+        """
+        Return one file as a comparison of two commits; None if neither has it. Never reads outside the trees.
+
+        What is too long to show is cut, and its last line says so.
+        """
+        ...
+
+    def tree(self, repository: Path, base: str, head: str | Path) -> Sequence[TreeEntry]:
+        """Return every folder and file of *head* by path, each with how it differs from *base*; deleted files too."""
+        ...
+
+    def content(self, repository: Path, commit: str, path: str) -> bytes | None:
+        """Return a file's bytes (a link's target), None if the commit has no such file."""
+        ...
+
+    def parent(self, repository: Path, commit: str) -> str | None:
+        """Return a commit's first parent, None for one that has none."""
+        ...
+
+    def branches(self, repository: Path) -> Sequence[Branch]:
+        """Return the repository's branches, by name."""
         ...
 
     def diff(self, repository: Path, base: str, head: str, limit_bytes: int) -> str:

@@ -71,11 +71,11 @@ class InvalidPath(Invalid):
 @get("/api/runs/{run_id:str}/assembly/files", sync_to_thread=True, responses=refusals(404, 409))
 def list_files(run_id: FromPath[str], reading: Reads) -> Sequence[ChangedFile]:
     """List the files that the assembled work changes; empty before there is an assembly."""
-    compared = _compared(reading, run_id)
-    if compared is None:
+    place = compared(reading, run_id)
+    if place is None:
         return []
     try:
-        return list(reading.services.repositories.changed_files(*compared))
+        return list(reading.services.repositories.changed_files(*place))
     except (RepositoryUnusable, OSError, KeyError) as gone:
         raise WorkspaceUnavailable from gone
 
@@ -85,11 +85,11 @@ def show_file(request: Request[Any, Any, Any], run_id: FromPath[str], path: From
     """Return one file of the assembled work: how it differs from the originating branch, and its content."""
     # As it was sent: *path* has been cleaned of dots already, so that it may name what nobody asked for.
     wanted = checked_path(request.scope["path"].partition(FILES)[2] or path.as_posix())
-    compared = _compared(reading, run_id)
-    if compared is None:
+    place = compared(reading, run_id)
+    if place is None:
         raise FileNotFound
     try:
-        found = reading.services.repositories.file(*compared, wanted)
+        found = reading.services.repositories.file(*place, wanted)
     except (RepositoryUnusable, OSError, KeyError) as gone:
         raise WorkspaceUnavailable from gone
     if found is None:
@@ -156,7 +156,7 @@ def checked_path(given: str) -> str:
     return path
 
 
-def _compared(reading: Reads, run_id: str) -> tuple[Path, str, str] | None:
+def compared(reading: Reads, run_id: str) -> tuple[Path, str, str] | None:
     """Return the repository and the two commits between which the assembled work lies, None before it is there."""
     row = run_row(reading, run_id, hides=True)
     if row.parent_run_id is not None:

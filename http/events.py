@@ -9,9 +9,11 @@ from litestar.params import FromPath, QueryParameter
 
 from ..application.ports import EventLog, Undecodable
 from ..domain.event import Fact
+from ..domain.rejected import NotFound
 from ..projections.timeline import LogEntry, TimelineEntry, log_entry, timeline_entry
 from .problems import refusals
 from .reading import MAX_PAGE, Reads, only_once
+from .runs import run_row
 
 PAGE = 500
 DEFAULT_LIMIT = 500
@@ -76,6 +78,31 @@ def list_events(
     while len(found) < limit and (page := reading.services.log.read_run(place.run_id, after, PAGE)):
         wanted = [fact for fact in page if topic is None or fact.topic == topic]
         found += [timeline_entry(fact) for fact in wanted[: limit - len(found)]]
+        after = page[-1].run_sequence or 0
+    return Response(msgspec.json.encode(found), media_type="application/json")
+
+
+class HistoryNotFound(NotFound):
+    """This run has not ended, so it has no history yet. GET …/events lists what happened so far."""
+
+    code = "history_not_found"
+
+
+@get(
+    "/api/runs/{run_id:str}/history",
+    sync_to_thread=True,
+    responses={200: ResponseSpec(list[EventBody], description="Facts, ascending", generate_examples=False)}
+    | refusals(403, 404),
+)
+def show_history(run_id: FromPath[str], reading: Reads) -> Response[bytes]:
+    """Return everything that a run which has ended said and did, in order."""
+    row = run_row(reading, run_id)
+    if row.ended_at is None:
+        raise HistoryNotFound
+    found: list[TimelineEntry] = []
+    after = 0
+    while page := reading.services.log.read_run(row.run_id, after, PAGE):
+        found += [timeline_entry(fact) for fact in page]
         after = page[-1].run_sequence or 0
     return Response(msgspec.json.encode(found), media_type="application/json")
 
