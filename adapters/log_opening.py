@@ -13,7 +13,16 @@ from .log_keys import Keyring, KeysRefused, LogKeys
 from .merkle import edge_root, subtree_root
 from .numbering import Stored, prepare
 from .sealing import Handover, RolledBack, Sealed, Sealing, signer_of
-from .signed_note import Checkpoint, NoteInvalid, base64_of, key_hash, parse_checkpoint, signers
+from .signed_note import (
+    Checkpoint,
+    NoteInvalid,
+    base64_of,
+    endorsement,
+    key_hash,
+    parse_checkpoint,
+    sign_text,
+    signers,
+)
 from .stored_log import Opens, Recorder, commit_batch
 
 CODEC = EventCodec({LogOpened.TOPIC: LogOpened, LogKeyRotated.TOPIC: LogKeyRotated})
@@ -86,7 +95,9 @@ def accept_restore(recorder: Recorder, clock: Clock, ring: Keyring, file: Checkp
     head, accepted = recorder.tree_head(), {e.prior_origin for e in log_facts(recorder) if isinstance(e, LogOpened)}
     lost = [found for origin, found in _newest(ring, file).items() if origin not in accepted]
     prior = max(lost, key=lambda found: found.size, default=None)
-    keys = ring.newest() or ring.make()
+    # The same keys: a restore is no occasion on which anybody could put theirs in the place of the log's.
+    signer = head.signer
+    keys = ring.get(signer.signing_id, signer.hmac_id) if signer else ring.newest() or ring.make()
     opened = _opened(keys, prior)
     _hand_over(recorder, clock, opened, Handover(signer_of(opened.origin, keys), keys, after=head.signer, file=file))
     return opened
@@ -102,6 +113,7 @@ def rotate_key(recorder: Recorder, clock: Clock, ring: Keyring, file: Checkpoint
     head = recorder.tree_head()
     if reason is not None or head.signer is None:
         raise KeysRefused(f"The log's keys cannot be rotated: {reason or 'it has none'}.")
+    origin = head.signer.origin
     old = ring.get(head.signer.signing_id, head.signer.hmac_id)
     new = ring.make()
     rotated = LogKeyRotated(
@@ -110,11 +122,10 @@ def rotate_key(recorder: Recorder, clock: Clock, ring: Keyring, file: Checkpoint
         public_key=new.public_text,
         prior_signing_key_id=old.signing_id,
         prior_hmac_key_id=old.hmac_id,
+        endorsement=sign_text(endorsement(origin, new.public_text), origin, old.signing),
     )
     # If we die before the commit, the new keys lie in the ring and nobody uses them; the head names those that count.
-    _hand_over(
-        recorder, clock, rotated, Handover(signer_of(head.signer.origin, new), old, new, after=head.signer, file=file)
-    )
+    _hand_over(recorder, clock, rotated, Handover(signer_of(origin, new), old, new, after=head.signer, file=file))
     return rotated
 
 

@@ -8,6 +8,8 @@ from threading import Condition, Lock
 
 from ..application.ports import Announce, Answered, Clock
 from ..domain.event import Event
+from ..domain.log import LOG_STREAM
+from .audit_entry import ENTRY_COLUMNS, Entry, entry_of
 from .event_codec import EventCodec, StoredRow
 from .log_head import Head
 from .log_keys import LogKeys, new_keys
@@ -153,6 +155,21 @@ class MemoryRecorder:
         """Return the leaf hash and the MAC of these facts."""
         known = [position for position in positions if 0 < position <= len(self._facts)]
         return {position: (self._hashes[0][position - 1], self._macs[position - 1]) for position in known}
+
+    def entries(self, root: str | None, after: int, limit: int) -> list[Entry]:
+        """Return rows as they are, for an auditor: of the log by position, or of a tree by root_sequence."""
+        facts = self._facts[after:] if root is None else [f for f in self._facts if f.root == root][after:]
+        return [self._entry(fact) for fact in facts[:limit]]
+
+    def log_entries(self) -> list[Entry]:
+        """Return the rows of the facts that the log holds about itself."""
+        return [self._entry(fact) for fact in self._facts if fact.stream == LOG_STREAM]
+
+    def _entry(self, fact: FactRow) -> Entry:
+        kept = self._words.get(fact.position, {})
+        columns = [getattr(fact, name, None) for name in ENTRY_COLUMNS.split(", ")[:-2]]
+        hashes = self._hashes[0][fact.position - 1], self._macs[fact.position - 1]
+        return entry_of([*columns, *hashes], [text for text in fact.texts if text.digest in kept])
 
     def answered(self, key: AnswerKey, answers_since: str) -> Answered | None:
         """Return the stored answer, unless it is older than *answers_since*."""

@@ -82,7 +82,16 @@ def parse_verifier_key(word: str) -> tuple[str, bytes]:
 
 def sign(checkpoint: Checkpoint, *keys: Ed25519PrivateKey) -> str:
     """Return the checkpoint as a note with a signature by each key, under the log's own name."""
-    text, name = checkpoint.text, checkpoint.origin
+    return sign_text(checkpoint.text, checkpoint.origin, *keys)
+
+
+def endorsement(origin: str, public: str) -> str:
+    """Return what a key signs when it hands the log over to the next one."""
+    return f"{origin}\nis signed from here on by\n{public}\n"
+
+
+def sign_text(text: str, name: str, *keys: Ed25519PrivateKey) -> str:
+    """Return a note with a signature by each key."""
     lines = (
         f"{_DASH}{name} {_base64(key_hash(name, public_bytes(key.public_key())) + key.sign(text.encode()))}\n"
         for key in keys

@@ -19,7 +19,9 @@ from eventsourcing.sqlite import (
 
 from ..application.ports import Announce, Answered, Clock
 from ..domain.event import Event
-from .event_codec import EventCodec, StoredRow
+from ..domain.log import LOG_STREAM
+from .audit_entry import ENTRY_COLUMNS, Entry, entry_of
+from .event_codec import EventCodec, StoredRow, StoredText
 from .log_head import Head, edge_bytes, read_head, signer_text
 from .memory import SYSTEM_CLOCK
 from .merkle import grow, leaf_hash
@@ -221,6 +223,26 @@ class SqliteRecorder(SQLiteApplicationRecorder):
         """Return the leaf hash and the MAC of these facts."""
         statement = "SELECT position, leaf_hash, mac FROM events WHERE position IN (SELECT value FROM json_each(?))"
         return {position: (leaf, mac) for position, leaf, mac in self._select(statement, (json.dumps(positions),))}
+
+    def entries(self, root: str | None, after: int, limit: int) -> list[Entry]:
+        """Return rows as they are, for an auditor: of the log by position, or of a tree by root_sequence."""
+        if root is None:
+            return self._entries("position > ? ORDER BY position LIMIT ?", (after, limit))
+        where = "root = ? AND root_sequence > ? ORDER BY root_sequence LIMIT ?"
+        return self._entries(where, (root, after, limit))
+
+    def log_entries(self) -> list[Entry]:
+        """Return the rows of the facts that the log holds about itself."""
+        return self._entries("stream = ? ORDER BY version", (LOG_STREAM,))
+
+    def _entries(self, where: str, values: tuple[Any, ...]) -> list[Entry]:
+        found = self._select(f"SELECT {ENTRY_COLUMNS} FROM events WHERE {where}", values)
+        rows = {row[0]: row for row in found}
+        texts: dict[Any, list[StoredText]] = {}
+        statement = "SELECT position, digest, salt, words FROM texts WHERE position IN (SELECT value FROM json_each(?))"
+        for position, *text in self._select(statement, (json.dumps(list(rows)),)):
+            texts.setdefault(position, []).append(StoredText(*text))
+        return [entry_of(row, texts.get(position, ())) for position, row in rows.items()]
 
     def answered(self, key: AnswerKey, answers_since: str) -> Answered | None:
         """Return the stored answer, unless it is older than *answers_since*."""

@@ -17,6 +17,7 @@ from eventsourcing.persistence import (
 
 from ..application.ports import Answered, Append, Clock, Conflict, LogUnavailable, Undecodable
 from ..domain.event import Fact
+from .audit_entry import Entry
 from .event_codec import EventCodec, StoredRow, stored_time
 from .log_head import Head
 from .log_proofs import StoredProofs
@@ -80,6 +81,14 @@ class Recorder(Protocol):
 
     def receipts(self, positions: Sequence[int]) -> dict[int, tuple[bytes, bytes | None]]:
         """Return the leaf hash and the MAC of these facts."""
+        ...
+
+    def entries(self, root: str | None, after: int, limit: int) -> list[Entry]:
+        """Return rows as they are, for an auditor: of the log by position, or of a tree by root_sequence."""
+        ...
+
+    def log_entries(self) -> list[Entry]:
+        """Return the rows of the facts that the log holds about itself."""
         ...
 
     def answered(self, key: AnswerKey, answers_since: str) -> Answered | None:

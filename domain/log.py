@@ -40,3 +40,5 @@ class LogKeyRotated(Event, frozen=True, kw_only=True):
     public_key: str
     prior_signing_key_id: str
     prior_hmac_key_id: str
+    #: A note by the old key that names the new one, so that nobody without the old key hands the log over.
+    endorsement: str

@@ -1,0 +1,74 @@
+"""What an audit comes to: one verdict, one exit code, and the first bad position if there is one."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+Label = Literal["clean", "steered", "tampered", "unchecked"]
+
+#: What a command ends with. Truncation is tampering; `unchecked` is only what could not be looked at.
+EXIT_CODES: Mapping[Label, int] = {"clean": 0, "steered": 10, "tampered": 20, "unchecked": 30}
+#: How many steering steps a verdict lists; `steering` counts them all.
+MAX_STEPS = 1_000
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """The first thing that is not as it was signed."""
+
+    reason: str
+    #: The first bad position. None: what is wrong belongs to no fact.
+    position: int | None = None
+    #: The last position that it may be, where hashes narrow it down no further.
+    last: int | None = None
+    field: str = ""
+    expected: str = ""
+    actual: str = ""
+
+
+class SteeringStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One correction that was received, with its receipt."""
+
+    position: int
+    run: str
+    directive_id: str
+    verb: str
+    source: str
+    principal: str
+    payload_hash: str
+    leaf_hash: str
+    receipt_hash: str
+    #: The last status that the audited facts give it.
+    status: str
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What was checked, and what came of it."""
+
+    verdict: Label
+    #: The run that was audited; None: the whole log.
+    run: str | None = None
+    #: How many facts were looked at, and the size of the signed tree that they were proved in.
+    facts: int = 0
+    size: int = 0
+    #: A run's facts are complete up to this root_sequence; what came later is not part of what was audited.
+    complete_to: int | None = None
+    #: How many texts were erased since; that is no tampering.
+    erased: int = 0
+    origin: str = ""
+    #: The keys that signed, each by the name that the log gives it, the newest last.
+    signing_key_ids: tuple[str, ...] = ()
+    #: Whether a checkpoint or key that the auditor brought vouches for it; else the log's own facts name the key.
+    pinned: bool = False
+    #: How many entries of the HMAC chain were checked; 0 without its key.
+    chained: int = 0
+    #: How many rows of views were compared with what the facts fold into; None: none were at hand.
+    views: int | None = None
+    steering: int = 0
+    steps: tuple[SteeringStep, ...] = ()
+    finding: Finding | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """What a command ends with."""
+        return EXIT_CODES[self.verdict]
