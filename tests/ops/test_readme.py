@@ -25,7 +25,7 @@ def free_port() -> int:
 
 def test_the_commands_of_the_readme_take_a_goal_to_its_merge(tmp_path: Path) -> None:
     blocks = EXECUTED.findall((ROOT / "README.md").read_text(encoding="utf-8"))
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     # Whatever fails ends the script; the service that it started must not outlive it.
     script = "set -euo pipefail\ntrap 'kill %1 2>/dev/null; wait' EXIT\n" + "\n".join(blocks)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -42,5 +42,6 @@ def test_the_commands_of_the_readme_take_a_goal_to_its_merge(tmp_path: Path) -> 
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert "event: done" in done.stdout
     assert "assembly_completed" in done.stdout
+    assert '"decision":"in_place_steer"' in done.stdout
     pages = {path.name for path in (tmp_path / "example" / "rehearsal").iterdir()}
     assert pages == {f"write-about-{what}.md" for what in ("water", "tides", "waves", "harbours")}
