@@ -8,6 +8,9 @@ import msgspec
 from ..domain.event import Draft
 from .ports import Append, Idempotency
 
+#: The name under which the service itself decides.
+SERVICE = "coordinator"
+
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What a client is told; stored with the facts when the client gave an idempotency key."""
@@ -64,4 +67,4 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 def coordinator(command_id: str) -> Caller:
     """Return the service itself as a caller."""
-    return Caller(principal="coordinator", command_id=command_id)
+    return Caller(principal=SERVICE, command_id=command_id)

@@ -6,6 +6,7 @@ from ..domain.effects import (
     Effect,
     EndTurn,
     EndWorkers,
+    EraseRun,
     MakePlan,
     MergeAssembly,
     PauseWorker,
@@ -16,6 +17,7 @@ from ..domain.effects import (
 from .assemble_children import assemble_children
 from .clear_away import clear_away
 from .end_turn import end_turn
+from .erase_run import erase_run
 from .make_plan import make_plan
 from .merge_assembly import merge_assembly
 from .pause_worker import end_workers, pause_worker, resume_worker
@@ -47,6 +49,8 @@ def carry_out(effect: Effect, shop: Workshop) -> None:
             end_workers(effect, shop)
         case ClearAway():
             clear_away(effect, shop)
+        case EraseRun():
+            erase_run(effect, shop)
         case _:
             raise TypeError(f"nobody carries out a {type(effect).__name__}")
 

@@ -9,8 +9,8 @@ import msgspec
 from ..domain.event import Draft, Fact
 from ..domain.fold import replay
 from ..domain.rejected import Busy, RunNotFound
-from ..domain.run import Run, plan_stream
-from .caller import Answer, Caller
+from ..domain.run import Run, deletion_stream, plan_stream
+from .caller import SERVICE, Answer, Caller
 from .ports import Clock, Conflict, EventLog
 
 #: How often a decision is taken again because others changed what it was based on.
@@ -72,9 +72,9 @@ class RunLog:
         with kept.lock:
             for _ in range(MAX_ATTEMPTS):
                 run = self._fold(root, kept)
-                if not run.exists:
+                if not run.exists or (run.deleted and by.principal != SERVICE):
                     raise RunNotFound
-                drafts = decision(run)
+                drafts = with_topology(run, decision(run))
                 if not drafts:
                     return ()
                 told = answer(run, drafts) if answer else None
@@ -84,6 +84,11 @@ class RunLog:
                 except Conflict:
                     continue
         raise Busy
+
+    def forget(self, root: str) -> None:
+        """Let go of a run whose words are erased: the next fold is from the log, and finds none."""
+        with self._lock:
+            self._kept.pop(root, None)
 
     def _keep(self, root: str) -> _Kept:
         with self._lock:
@@ -108,7 +113,8 @@ def expected_versions(run: Run, drafts: Sequence[Draft]) -> dict[str, int]:
     """
     streams = {draft.stream for draft in drafts if not draft.event.OUTPUT}
     if run.exists:
-        streams.add(run.stream)
+        # Every decision has also read that the run is not deleted: of a deletion and anything else one comes first.
+        streams |= {run.stream, deletion_stream(run.run_id)}
         if run.plan is not None:
             streams.add(plan_stream(run.plan.work_plan_id))
     return {stream: run.versions.get(stream, 0) for stream in sorted(streams)}

@@ -2,10 +2,22 @@
 
 from collections.abc import Iterator
 
-from . import agent_output, asking, assembly, child_run, directive, gates, log, project, run, work_plan
+from . import (
+    agent_output,
+    asking,
+    assembly,
+    child_run,
+    directive,
+    gates,
+    log,
+    project,
+    run,
+    run_records,
+    work_plan,
+)
 from .event import Event, Unknown
 
-_MODULES = (agent_output, asking, assembly, child_run, directive, gates, log, project, run, work_plan)
+_MODULES = (agent_output, asking, assembly, child_run, directive, gates, log, project, run, run_records, work_plan)
 
 
 def _concrete(kind: type[Event]) -> Iterator[type[Event]]:

@@ -66,6 +66,8 @@ class SteeringReceived(Event, frozen=True, kw_only=True):
     reason: Text = Text("")
     session_id: str | None = None
     batch_id: str | None = None
+    #: For a stop of a whole run: what the runs that it ends give as their reason. Null: steering_stop.
+    ends_as: str | None = None
 
 
 class SteeringDecided(Event, frozen=True, kw_only=True):
@@ -169,6 +171,7 @@ class Directive(msgspec.Struct, frozen=True, kw_only=True):
     received_at: str
     session_id: str | None = None
     batch_id: str | None = None
+    ends_as: str | None = None
     status: DirectiveStatus = "pending"
     action: Action | None = None
     attempt: int = 0
@@ -229,6 +232,7 @@ def received(event: SteeringReceived, position: int, at: str) -> Directive:
         received_at=at,
         session_id=event.session_id,
         batch_id=event.batch_id,
+        ends_as=event.ends_as,
         subtask_ids=event.target_scope.subtask_ids,
         targets=dict.fromkeys(event.targets, "outstanding"),
     )

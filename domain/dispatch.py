@@ -12,6 +12,7 @@ from .follow import follow
 from .git import child_branch, integration_branch
 from .review import pass_gates
 from .run import Run
+from .run_records import end_deleted
 from .team import Member
 from .work_plan import (
     SATISFIED,
@@ -35,7 +36,7 @@ def advance(run: Run, at: datetime, team: Sequence[Member] = ()) -> Sequence[Dra
     plan = run.plan
     if run.unknown_topic is not None:
         return ()
-    steered = tend(run) or follow(run, at, team)
+    steered = end_deleted(run) or tend(run) or follow(run, at, team)
     if steered or plan is None or run.ended or run.stopping:
         return steered
     if plan.status in ("planned", "dispatching"):

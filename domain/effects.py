@@ -70,6 +70,10 @@ class ClearAway(Effect, frozen=True, kw_only=True):
     """Remove the worktrees of a run that has ended."""
 
 
+class EraseRun(Effect, frozen=True, kw_only=True):
+    """Remove everything that a deleted run left in its repository, and forget its words."""
+
+
 def next_effects(run: Run) -> tuple[Effect, ...]:
     """
     Return everything that is outstanding in a run, in the order in which it should be begun.
@@ -78,6 +82,8 @@ def next_effects(run: Run) -> tuple[Effect, ...]:
     """
     if not run.exists or run.unknown_topic is not None:
         return ()
+    if run.deleted and run.ended:
+        return () if run.erased else (EraseRun(id=f"{run.run_id}/erase", run_id=run.run_id),)
     if run.ended:
         return () if run.worktrees_removed else (ClearAway(id=f"{run.run_id}/clear-away", run_id=run.run_id),)
     if run.stopping:

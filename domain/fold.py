@@ -14,6 +14,7 @@ from .directive import DirectiveMoved, RevisionExecution, SteeringDecided, Steer
 from .event import Event, Fact, Unknown
 from .gates import GateStarted
 from .run import CoordinatorStarted, Run, RunStatus
+from .run_records import RunArchived, RunDeleted, RunErased
 from .work_plan import PlanStatus, Subtask, SubtaskMoved, WorkPlanMade
 
 
@@ -28,6 +29,8 @@ def evolve(run: Run, fact: Fact) -> Run:
     event = fact.event
     if isinstance(event, Unknown):
         return msgspec.structs.replace(run, unknown_topic=run.unknown_topic or event.topic)
+    if isinstance(event, RunDeleted | RunErased | RunArchived):
+        return _evolve_record(run, event, at)
     if fact.run is not None and fact.run != fact.root:
         return _evolve_child(run, fact.run, event, at)
     if isinstance(event, WorkPlanMade):
@@ -37,6 +40,16 @@ def evolve(run: Run, fact: Fact) -> Run:
     if isinstance(event, SteeringReceived | SteeringDecided | DirectiveMoved | RevisionExecution):
         return _evolve_steering(run, event, fact.position, at)
     return _evolve_coordinator(run, fact, at)
+
+
+def _evolve_record(run: Run, event: RunDeleted | RunErased | RunArchived, at: str) -> Run:
+    match event:
+        case RunArchived():
+            return msgspec.structs.replace(run, archived_at=at)
+        case RunDeleted():
+            return msgspec.structs.replace(run, deleted=True)
+        case RunErased():
+            return msgspec.structs.replace(run, erased=True)
 
 
 def _evolve_child(run: Run, child_run_id: str, event: Event, at: str) -> Run:
@@ -235,6 +248,7 @@ def _begin(run: Run, run_id: str, event: CoordinatorStarted) -> Run:
         autopilot=event.autopilot,
         max_steering_iterations=event.max_steering_iterations,
         gates=event.gates,
+        retries=event.retries,
     )
 
 

@@ -21,7 +21,7 @@ def is_parked(run: Run) -> bool:
 
 def can_resume(run: Run, kind: str) -> bool:
     """Whether a run that has ended goes on when it is steered with this verb."""
-    stopped = run.result in ("steering_stop", "cancelled")
+    stopped = run.result in ("steering_stop", "cancelled", "project_deleted", "deleted")
     return kind in ("redirect", "amend") and run.status in ("failed", "merge_failed") and is_parked(run) and not stopped
 
 

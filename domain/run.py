@@ -42,6 +42,9 @@ class CoordinatorStarted(Event, frozen=True, kw_only=True):
     gates: tuple[GateSpec, ...] = ()
     #: Whether the caller chose the model, so that it wins over every member's own.
     model_pinned: bool = False
+    #: The failed run that this one tries again, and how many there are in that chain.
+    retried_from: str | None = None
+    retries: int = 0
 
 
 # State
@@ -75,6 +78,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     #: Why the next gate has to show that the coordinator gave something up to a person.
     escalation: str | None = None
     worktrees_removed: bool = False
+    #: When its owner put it aside.
+    archived_at: str | None = None
+    #: Nobody is answered anything about it any more; erased: and no word of it is kept.
+    deleted: bool = False
+    erased: bool = False
+    retries: int = 0
     #: The version of every stream that was folded.
     versions: Mapping[str, int] = {}
     #: The root_sequence of the last fact that was folded.
@@ -130,6 +139,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     def on_child(self, child_run_id: str, event: Event) -> Draft:
         """Return the draft of a fact on a child run's stream."""
         return Draft(stream=run_stream(child_run_id), event=event, run=child_run_id, root=self.run_id)
+
+
+def deletion_stream(run_id: str) -> str:
+    """Return the stream whose first fact says that a coordinator run and its children are deleted."""
+    return f"{run_stream(run_id)}/deletion"
 
 
 def plan_stream(work_plan_id: str) -> str:

@@ -36,6 +36,8 @@ class SteerRun(msgspec.Struct, frozen=True, kw_only=True):
     instruction: str
     principal: str
     target_child_run_id: str | None = None
+    #: For a stop: the reason that the ended runs give, if it is not steering_stop.
+    ends_as: str | None = None
 
 
 class SteerWorker(msgspec.Struct, frozen=True, kw_only=True):
@@ -279,5 +281,6 @@ def _receipt(
         ),
         direct=True,
         targets=targets,
+        ends_as=command.ends_as,
     )
     return queued(run, received)

@@ -71,7 +71,7 @@ def confirm_end(run: Run, directive_id: str, killed: Mapping[str, Sequence[int]]
     """Nothing of these children is alive, so they have ended, and so has the run if all of it was to stop."""
     directive = open_directive(run, directive_id)
     whole_run = directive.scope.kind == "run"
-    reason = "steering_abort" if directive.verb == "abort" else "steering_stop"
+    reason = directive.ends_as or ("steering_abort" if directive.verb == "abort" else "steering_stop")
     drafts: list[Draft] = []
     for child_id in to_be_ended(run, directive_id):
         if child_id not in killed:

@@ -12,7 +12,7 @@ from ..application.ports import EventLog, Undecodable
 from ..domain.event import Fact
 from ..domain.project import Project, evolve, project_stream
 from ..domain.rejected import Forbidden, Invalid, ProjectNotFound, RunNotFound
-from ..domain.run import CoordinatorStarted
+from ..domain.run import CoordinatorStarted, deletion_stream
 from .given import Principal
 
 Kept = TypeVar("Kept")
@@ -36,7 +36,7 @@ class InvalidProjectId(Invalid):
 
 
 class RunPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that exists, and where it belongs; neither ever changes."""
+    """A run that was started, and where it belongs; neither ever changes."""
 
     run_id: str
     root: str
@@ -118,6 +118,14 @@ class Access:
         except (InvalidRunId, RunNotFound, ProjectNotFound, Undecodable):
             return False
 
+    def may_see(self, principal: Principal, run_id: str) -> bool:
+        """Return whether the principal would be shown a run: it exists, and they have a role in its project."""
+        try:
+            self.run(principal, run_id, hides=True)
+        except (Forbidden, RunNotFound):
+            return False
+        return True
+
     def known(self, project_id: str) -> Project:
         """Return the project as the log has it now, whoever asks. Raises ProjectNotFound."""
         with self._lock:
@@ -134,7 +142,7 @@ class Access:
         return project
 
     def place(self, run_id: str) -> RunPlace:
-        """Return the place of a run, whoever asks. Raises InvalidRunId, RunNotFound."""
+        """Return the place of a run, whoever asks. Raises InvalidRunId, RunNotFound: also when it is deleted."""
         if not is_uuid(run_id):
             raise InvalidRunId
         with self._lock:
@@ -143,6 +151,8 @@ class Access:
             place = self._look_up(run_id)
             with self._lock:
                 _keep(self._places, run_id, place)
+        if self._log.read_stream(deletion_stream(place.root), limit=1):
+            raise RunNotFound
         return place
 
     def _look_up(self, run_id: str) -> RunPlace:

@@ -74,6 +74,8 @@ class RunSource:
     def is_over(self, after: int) -> bool:
         """Return whether the run has ended with the fact that has this run_sequence."""
         run = self._services.runs.run(self._place.root)
+        if run.deleted:
+            return True
         # In this order: if nothing is stored behind *after* now, the run that was folded before is the run at *after*.
         if self.head() > after:
             return False

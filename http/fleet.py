@@ -137,7 +137,7 @@ def _targets(asking: Asking, request: FleetSteerRequest) -> Sequence[str]:
 
 def _open_roots(reading: Reads) -> Sequence[str]:
     rows = [row for _, row in reading.rows(open_runs.VIEW, open_runs.GROUP)]
-    return [row.run_id for row in rows if reading.principal.user in reading.access.known(row.project_id).roles]
+    return [row.run_id for row in rows if reading.access.may_see(reading.principal, row.run_id)]
 
 
 def _workers(run: Run) -> Sequence[FleetWorker]:

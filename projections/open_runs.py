@@ -7,9 +7,10 @@ import msgspec
 from ..domain.assembly import Recovered, WorktreesRemoved
 from ..domain.event import Fact
 from ..domain.run import CoordinatorStarted
-from .view import Rows, View, deleted_run
+from ..domain.run_records import RunDeleted, RunErased
+from .view import Rows, View
 
-VERSION = 2
+VERSION = 3
 GROUP = "open"
 
 
@@ -26,17 +27,17 @@ class OpenRun(msgspec.Struct, frozen=True, kw_only=True):
 def apply(rows: Rows[OpenRun], fact: Fact) -> Mapping[str, OpenRun | None]:
     """
     Fold one fact: a run is open from its start until what it left in the repository is cleared away, and again from
-    the moment at which somebody has it go on.
+    the moment at which somebody has it go on, or has it deleted: then it is gone once it is erased.
     """
-    if (deleted := deleted_run(fact)) is not None:
-        return {deleted: None}
     match fact.event:
         case CoordinatorStarted() as event:
             run_id = fact.run or ""
             return {run_id: OpenRun(run_id=run_id, project_id=event.project_id, position=fact.position)}
         case WorktreesRemoved() as event if (row := rows.get(event.run_id)) is not None:
             return {row.run_id: msgspec.structs.replace(row, closed=True)}
-        case Recovered() if (row := rows.get(fact.root or "")) is not None:
+        case RunErased():
+            return {fact.root or "": None}
+        case Recovered() | RunDeleted() if (row := rows.get(fact.root or "")) is not None:
             return {row.run_id: msgspec.structs.replace(row, closed=False)}
         case _:
             return {}

@@ -9,11 +9,12 @@ from ..domain.agent_output import ToolCalled
 from ..domain.event import Fact
 from ..domain.git import Commit
 from ..domain.run import CoordinatorStarted
+from ..domain.run_records import RunArchived
 from ..domain.work_plan import SubtaskMoved
 from .standing import STEERABLE, ChildStanding, Standing, after, child_after
 from .view import Rows, View, deleted_run
 
-VERSION = 1
+VERSION = 2
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -71,6 +72,7 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     merged_commit_hash: str | None = None
     reviewed_by: str | None = None
     archived_at: str | None = None
+    retried_from: str | None = None
     internal: Internal | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -136,6 +138,7 @@ def _coordinator(fact: Fact, event: CoordinatorStarted) -> RunDetail:
         auto_approve_tools=event.auto_approve_tools,
         autopilot=event.autopilot,
         originating_branch=event.originating_branch,
+        retried_from=event.retried_from,
         internal=Internal(
             root=run_id,
             position=fact.position,
@@ -225,6 +228,8 @@ def _with_facts(row: RunDetail, fact: Fact) -> RunDetail:
             return replace(row, reviewed_by=event.reviewer)
         case assembly.MergeBlocked():
             return replace(row, reviewed_by=None)
+        case RunArchived():
+            return replace(row, archived_at=fact.at.isoformat())
         case assembly.MergeCompleted() as event:
             return replace(row, merged_commit_hash=event.commit_hash)
         case _:

@@ -7,10 +7,11 @@ import msgspec
 from ..domain import assembly
 from ..domain.event import Fact
 from ..domain.run import CoordinatorStarted
+from ..domain.run_records import RunArchived
 from .standing import Standing, after
 from .view import Rows, View, deleted_run
 
-VERSION = 1
+VERSION = 2
 
 
 class Internal(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +90,7 @@ def _next(row: RunSummary, fact: Fact) -> RunSummary:
         reviewed_by=_reviewer(row.reviewed_by, fact),
         ended_at=standing.ended_at,
         result=standing.result,
+        archived_at=fact.at.isoformat() if isinstance(fact.event, RunArchived) else row.archived_at,
         coordinator_status=standing.plan_status,
         coordinator_status_reason=standing.reason,
         internal=msgspec.structs.replace(row.kept, standing=standing),

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from ..domain import assembly, child_run
+from ..domain import assembly, child_run, run_records
 from ..domain.event import Fact, Unknown, map_texts
 
 #: After one of these a run has ended, and its feed closes with `done`.
@@ -18,6 +18,7 @@ TERMINAL_TOPICS = frozenset(
         child_run.RunCompleted,
         child_run.RunFailed,
         child_run.RunCancelled,
+        run_records.RunDeleted,
     )
 )
 #: One of these opens an ended run, and its feed, again.

@@ -1,0 +1,60 @@
+"""Forget a deleted run: nothing of it stays in its repository, among our files, or in any text of the log."""
+
+from ..domain.effects import EraseRun
+from ..domain.gates import ORDER
+from ..domain.run import Run
+from ..domain.run_records import confirm_erased
+from ..domain.turns import Overtaken
+from .pause_worker import PAUSE, SHUTDOWN
+from .workshop import Workshop
+
+
+class StillAtWork(Exception):
+    """An agent of the run has not quite ended, and could still say something."""
+
+
+def erase_run(effect: EraseRun, shop: Workshop) -> None:
+    """
+    On return the run's worktrees and branches are gone, its words and their salts are erased, and the log says so.
+
+    Raises StillAtWork: the driver tries again a little later.
+    """
+    run = shop.runs.run(effect.run_id)
+    tree = (run.run_id, *run.children)
+    places = (*tree, *(f"{run.run_id}-{kind}" for kind in ORDER))
+    for place in places:
+        shop.kill(place)
+    if any(shop.opened_session_of(place) is not None for place in places):
+        raise StillAtWork(f"an agent of run {run.run_id} is just ending")
+    # The place of the repository is one of the texts, so it is cleared before they go; a redo finds both gone.
+    if run.repository.value is not None:
+        _clear_repository(run, shop)
+    _clear_signals(run, shop)
+    texts = shop.runs.log.erase_texts(tree)
+    # If we crash here, the redo erases nothing more and records that.
+    shop.runs.forget(run.run_id)
+    try:
+        shop.decide(effect.run_id, lambda found: confirm_erased(found, texts))
+    except Overtaken:
+        return
+
+
+def _clear_repository(run: Run, shop: Workshop) -> None:
+    repository = shop.repository(run)
+    for child in run.children.values():
+        shop.repositories.remove_worktree(repository, shop.worktree(child.run_id), child.branch)
+    integration = run.assembly.branch if run.assembly is not None else None
+    shop.repositories.remove_worktree(repository, shop.worktree(run.run_id), integration)
+    # What a planner or a gate that was killed in the middle could not take away.
+    shop.repositories.remove_worktree(repository, shop.worktree(f"{run.run_id}-plan"), f"steersman/plan/{run.run_id}")
+    for kind in ORDER:
+        shop.repositories.remove_worktree(
+            repository, shop.worktree(f"{run.run_id}-{kind}"), f"steersman/gate/{run.run_id}/{kind}"
+        )
+
+
+def _clear_signals(run: Run, shop: Workshop) -> None:
+    for child in run.children.values():
+        if child.session_id is not None:
+            shop.signals.clear(child.session_id, PAUSE)
+            shop.signals.clear(child.session_id, SHUTDOWN)

@@ -1,0 +1,110 @@
+"""A run's record after, or besides, its work: put aside by its owner, or deleted for good. Deleting is driven from the log."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+from uuid import NAMESPACE_OID, uuid5
+
+from .directive import SteeringReceived, TargetScope
+from .event import Draft, Event, Text
+from .receipts import payload_hash, queued
+from .run import Run, deletion_stream
+from .turns import Overtaken
+
+# Events
+
+
+class RunArchived(Event, frozen=True, kw_only=True):
+    """Somebody put the run aside; it is listed as archived and otherwise as it was."""
+
+    TOPIC: ClassVar[str] = "run.archived"
+
+    run_id: str
+    archived_by: str
+
+
+class RunDeleted(Event, frozen=True, kw_only=True):
+    """
+    Nobody is answered anything about this run any more. One fact for the coordinator and one for each of its children,
+    stored together; ending what is at work and forgetting every word of it follow.
+    """
+
+    TOPIC: ClassVar[str] = "run.deleted"
+
+    run_id: str
+    deleted_by: str
+
+
+class RunErased(Event, frozen=True, kw_only=True):
+    """No word of a deleted tree is kept, and nothing of it is in its repository. Its facts, and their proofs, stay."""
+
+    TOPIC: ClassVar[str] = "run.erased"
+
+    run_id: str
+    #: How many texts were forgotten now; a repetition after a crash finds fewer.
+    texts: int
+
+
+# Decisions
+
+
+def archive(run: Run, by: str) -> Sequence[Draft]:
+    """Put the run aside; nothing to store if it is put aside already."""
+    if run.archived_at is not None:
+        return ()
+    return (run.coordinator(RunArchived(run_id=run.run_id, archived_by=by)),)
+
+
+def delete(run: Run, by: str) -> Sequence[Draft]:
+    """Hide the whole tree at once. Whatever still is at work in it is ended by the driver afterwards."""
+    return tuple(
+        Draft(
+            stream=deletion_stream(run.run_id),
+            event=RunDeleted(run_id=run_id, deleted_by=by),
+            run=run_id,
+            root=run.run_id,
+        )
+        for run_id in (run.run_id, *run.children)
+    )
+
+
+def end_deleted(run: Run) -> Sequence[Draft]:
+    """
+    Stop a deleted run that has not ended: a receipt like anybody's stop, so a decision, an effect and a proof follow.
+
+    What is being merged is merged, or blocked: that ends by itself, and a branch is never left half moved.
+    """
+    if not run.deleted or run.ended or run.stopping or run.merging:
+        return ()
+    return stop_drafts(run, str(uuid5(NAMESPACE_OID, f"{run.run_id}/deleted/{len(run.directives)}")), "deleted")
+
+
+def stop_drafts(run: Run, directive_id: str, ends_as: str) -> Sequence[Draft]:
+    """Return the receipt of a stop of the whole run that nobody's token asked for; *ends_as* is the runs' reason."""
+    parts = run.plan.subtasks.values() if run.plan else ()
+    targets = tuple(part.child_run_id for part in parts if part.in_flight and part.child_run_id is not None)
+    received = SteeringReceived(
+        directive_id=directive_id,
+        source="coordinator",
+        severity="request-changes",
+        verb="stop",
+        target_scope=TargetScope(
+            kind="run", subtask_ids=tuple(sorted(run.children[target].subtask_id for target in targets))
+        ),
+        feedback=Text(""),
+        tree_hash=None,
+        target_files=(),
+        created_by="coordinator",
+        payload_hash=payload_hash({"kind": "stop", "run_id": run.run_id, "target_child_run_id": "", "instruction": ""}),
+        direct=True,
+        targets=targets,
+        ends_as=ends_as,
+    )
+    return queued(run, received)
+
+
+def confirm_erased(run: Run, texts: int) -> Sequence[Draft]:
+    """Nothing is left to forget. It belongs to the tree and to nobody's feed: nobody is shown one any more."""
+    if not run.deleted or run.erased:
+        raise Overtaken
+    erased = RunErased(run_id=run.run_id, texts=texts)
+    return (Draft(stream=f"{run.stream}/housekeeping", event=erased, root=run.run_id),)

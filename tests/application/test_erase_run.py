@@ -1,0 +1,125 @@
+"""A deleted run leaves no branch, no worktree and no word, whatever is lost on the way; its facts stay."""
+
+import pytest
+
+from steersman.application.end_run import cancel_run, delete_run
+from steersman.application.ports import LogUnavailable
+from steersman.domain.child_run import RunCancelled
+from steersman.domain.event import Text, map_texts
+from steersman.domain.rejected import RunNotFound
+from steersman.domain.run_records import RunErased
+from steersman.tests.application.service import Service, by, part
+
+APPENDS = 5
+
+
+def words_of(service: Service) -> list[str]:
+    """Return every word that the log still has of the run."""
+    found: list[str] = []
+
+    def keep(text: Text) -> None:
+        if text.value:
+            found.append(text.value)
+
+    for fact in service.facts:
+        if fact.root == "r":
+            map_texts(fact.event, keep)
+    return found
+
+
+def at_the_gate() -> Service:
+    """A run of two parts whose assembled work waits for a decision."""
+    service = Service()
+    service.start(part("One"), part("Two", 0))
+    service.drive()
+    assert service.run.status == "awaiting_review"
+    return service
+
+
+def delete(service: Service) -> None:
+    """Delete the run as alice, who sends the same command again when she gets no answer."""
+    caller = by()
+    try:
+        delete_run("r", caller, service.runs)
+    except LogUnavailable:
+        if not service.run.deleted:
+            delete_run("r", caller, service.runs)
+
+
+def test_a_run_at_its_gate_is_stopped_and_erased() -> None:
+    service = at_the_gate()
+    assert words_of(service)
+    assert len(service.git.branches) == 4
+    before = service.facts
+    delete(service)
+    assert service.drive().erased
+    assert words_of(service) == []
+    assert set(service.git.branches) == {"main"}
+    assert not service.git.worktrees
+    assert not service.agents.alive
+    assert [event.reason for event in service.told(RunCancelled)] == ["deleted"]
+    (erased,) = service.told(RunErased)
+    assert erased.texts > 0
+    after = service.facts
+    assert [(f.position, f.stream, f.version, f.topic) for f in after[: len(before)]] == [
+        (f.position, f.stream, f.version, f.topic) for f in before
+    ]
+
+
+def appends_of_the_story() -> int:
+    """Return how many appends a deletion takes."""
+    service = at_the_gate()
+    service.log.appends = 0
+    delete(service)
+    service.drive()
+    return service.log.appends
+
+
+def test_the_deletion_has_as_many_appends_as_are_lost_below() -> None:
+    assert appends_of_the_story() == APPENDS
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["lost", "unacknowledged"])
+@pytest.mark.parametrize("fault_at", range(1, APPENDS + 1))
+def test_a_fault_at_any_append_of_a_deletion_leaves_no_word(fault_at: int, stored: bool) -> None:
+    service = at_the_gate()
+    service.log.appends = 0
+    service.log.fault_at, service.log.stored_all_the_same = fault_at, stored
+    delete(service)
+    assert service.drive().erased
+    assert words_of(service) == []
+    assert set(service.git.branches) == {"main"}
+    assert not service.git.worktrees
+    assert len(service.told(RunErased)) == 1
+    assert len(service.told(RunCancelled)) == 1
+
+
+def test_nobody_but_the_service_decides_about_a_deleted_run() -> None:
+    service = at_the_gate()
+    delete(service)
+    head = len(service.facts)
+    for decide in (lambda: delete_run("r", by(), service.runs), lambda: cancel_run("r", "d", by(), service.runs)):
+        with pytest.raises(RunNotFound):
+            decide()
+    assert len(service.facts) == head
+
+
+def test_the_products_driver_erases_what_was_deleted_before_it_started() -> None:
+    service = at_the_gate()
+    delete(service)
+    service.restart()
+    service.serve(open_runs=("r",))
+    try:
+        service.wait(lambda run: run.erased, "for the erasure")
+    finally:
+        service.stop()
+    assert words_of(service) == []
+
+
+def test_a_cancelled_run_ends_cancelled_and_keeps_its_words() -> None:
+    service = at_the_gate()
+    cancel_run("r", "d", by(), service.runs)
+    run = service.drive()
+    assert (run.status, run.result) == ("failed", "cancelled")
+    assert service.directive("d").status == "applied"
+    assert words_of(service)
