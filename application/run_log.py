@@ -74,7 +74,7 @@ class RunLog:
                 run = self._fold(root, kept)
                 if not run.exists or (run.deleted and by.principal != SERVICE):
                     raise RunNotFound
-                drafts = with_topology(run, decision(run))
+                drafts = decision(run)
                 if not drafts:
                     return ()
                 told = answer(run, drafts) if answer else None
