@@ -101,11 +101,16 @@ class Service:
             self.log.append(by().append([draft], {draft.stream: version}, self.clock.now()))
         self.log.appends = 0
 
-    def start(self, *plan: ProposedSubtask, model_id: str = "rehearsal") -> None:
+    def start(self, *plan: ProposedSubtask, model_id: str = "rehearsal", run_id: str = "r") -> None:
         """Give the team a goal."""
         project = replay(self.log.read_stream("project/p"))  # type: ignore[operator]
         command = StartRun(
-            run_id="r", work_plan_id="w", goal="Sell things", user="alice", model_id=model_id, plan=plan or None
+            run_id=run_id,
+            work_plan_id=f"plan of {run_id}",
+            goal="Sell things",
+            user="alice",
+            model_id=model_id,
+            plan=plan or None,
         )
         base: Commit = self.git.tip(Path("/srv/shop"), "main")
         models = {member.name: model_id for member in project.team}

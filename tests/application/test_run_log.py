@@ -1,0 +1,112 @@
+"""Deciding about runs: from a fresh fold after a lost race, a bounded number of times, and once for each command."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from steersman.application.caller import Answer, IdempotencyKey
+from steersman.application.ports import AlreadyAnswered, LogUnavailable
+from steersman.application.run_log import MAX_ATTEMPTS, RunLog, expected_versions
+from steersman.domain.assembly import WorkflowStep
+from steersman.domain.event import Draft
+from steersman.domain.rejected import Busy, RunNotFound
+from steersman.domain.run import Run
+from steersman.tests.application.service import Service, by, part
+
+
+def said(run: Run, words: str = "a") -> Sequence[Draft]:
+    return (run.coordinator(WorkflowStep(step=words, status="done", label="")),)
+
+
+@pytest.fixture
+def service() -> Service:
+    service = Service()
+    service.start(part("One"))
+    return service
+
+
+def steps(service: Service) -> list[str]:
+    return [event.step for event in service.told(WorkflowStep)]
+
+
+def test_a_decision_that_lost_a_race_is_taken_again_from_a_fresh_fold(service: Service) -> None:
+    other = RunLog(service.runs.log, service.clock)
+    seen: list[int] = []
+
+    def overtaken(run: Run) -> Sequence[Draft]:
+        seen.append(run.root_sequence)
+        if len(seen) < MAX_ATTEMPTS:
+            other.decide("r", lambda found: said(found, f"other {len(seen)}"), by())
+        return said(run, "mine")
+
+    assert len(service.runs.decide("r", overtaken, by())) == 1
+    assert len(seen) == len(set(seen)) == MAX_ATTEMPTS == 8
+    assert steps(service)[-1] == "mine"
+    assert steps(service).count("mine") == 1
+
+
+def test_a_decision_that_loses_eight_times_is_refused_and_stores_nothing(service: Service) -> None:
+    other = RunLog(service.runs.log, service.clock)
+    tries: list[int] = []
+
+    def overtaken(run: Run) -> Sequence[Draft]:
+        tries.append(1)
+        other.decide("r", lambda found: said(found, "other"), by())
+        return said(run, "mine")
+
+    with pytest.raises(Busy):
+        service.runs.decide("r", overtaken, by())
+    assert len(tries) == 8
+    assert "mine" not in steps(service)
+
+
+def test_a_command_whose_acknowledgement_was_lost_is_stored_once(service: Service) -> None:
+    caller = by()
+    service.log.fault_at, service.log.stored_all_the_same = 1, True
+    with pytest.raises(LogUnavailable):
+        service.runs.decide("r", said, caller)
+    facts = service.runs.decide("r", said, caller)
+    assert len(facts) == 1
+    assert steps(service) == ["a"]
+
+
+def test_a_command_that_was_lost_is_stored_by_its_repetition(service: Service) -> None:
+    caller = by()
+    service.log.fault_at = 1
+    with pytest.raises(LogUnavailable):
+        service.runs.decide("r", said, caller)
+    assert steps(service) == []
+    service.runs.decide("r", said, caller)
+    assert steps(service) == ["a"]
+
+
+def test_a_key_that_was_used_is_answered_with_the_first_answer(service: Service) -> None:
+    key = IdempotencyKey(method="POST", path="/x", key="k", body_digest="d")
+
+    def once(word: str) -> None:
+        caller = type(by())(principal="alice", command_id=word, key=key)
+        service.runs.decide("r", lambda run: said(run, word), caller, lambda *_: Answer(status=201, body=b"first"))
+
+    once("one")
+    with pytest.raises(AlreadyAnswered) as again:
+        once("two")
+    assert again.value.answered.answer == b"first"
+    assert steps(service) == ["one"]
+
+
+def test_a_decision_for_nothing_appends_nothing(service: Service) -> None:
+    head = service.log.head()  # type: ignore[operator]
+    assert service.runs.decide("r", lambda run: (), by()) == ()
+    assert service.log.head() == head  # type: ignore[operator]
+
+
+def test_a_run_that_does_not_exist_is_not_found(service: Service) -> None:
+    for call in (service.runs.run, service.runs.root_of, lambda run: service.runs.decide(run, said, by())):
+        with pytest.raises(RunNotFound):
+            call("nobody")
+
+
+def test_every_decision_rests_on_the_coordinators_and_the_plans_stream(service: Service) -> None:
+    run = service.run
+    child = run.on_child("c", WorkflowStep(step="x", status="", label=""))
+    assert {run.stream, "plan/plan of r", "run/c"} <= set(expected_versions(run, [child]))
