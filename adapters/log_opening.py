@@ -48,11 +48,13 @@ def sealed_by(ring: Keyring, file: CheckpointFile) -> Opens:
         reason = put_back(recorder, ring, file)
         if reason is not None:
             return RolledBack(reason)
-        if recorder.tree_head().signer is None:
-            _begin(recorder, clock, ring, file)
         head = recorder.tree_head()
         if head.signer is None:
-            raise KeysRefused("The log holds facts that nobody signed, so no key can vouch for it.")
+            if head.edge.size:
+                raise KeysRefused("The log holds facts that nobody signed, so no key can vouch for it.")
+            _begin(recorder, clock, ring, file)
+            head = recorder.tree_head()
+        assert head.signer is not None
         sealing = Sealed(ring, head.signer, file)
         written = _newest(ring, file).get(head.signer.origin)
         if written is None or written.size < head.edge.size:
@@ -143,8 +145,6 @@ def log_facts(recorder: Recorder) -> Iterator[Event]:
 
 def _begin(recorder: Recorder, clock: Clock, ring: Keyring, file: CheckpointFile) -> None:
     """On return the log has its first fact, whoever wrote it."""
-    if recorder.tree_head().edge.size:
-        raise KeysRefused("The log holds facts that nobody signed, so no key can vouch for it.")
     found = ring.newest()
     keys = found or ring.make()
     opened = _opened(keys, None)

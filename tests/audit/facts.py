@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from uuid import uuid4
 
 from steersman.adapters.stored_log import StoredLog
 from steersman.application.ports import Append
@@ -23,7 +24,7 @@ def put(log: StoredLog, *drafts: Draft, command_id: str | None = None) -> int:
             expected=versions,
             at=AT,
             principal="ada",
-            command_id=command_id or f"command {log.head()}",
+            command_id=command_id or str(uuid4()),
         )
     )
     return facts[-1].position
