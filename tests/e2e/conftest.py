@@ -83,7 +83,7 @@ def store(request: pytest.FixtureRequest) -> Callable[[], dict[str, str]]:
 @pytest.fixture(scope="session")
 def shared_service(store: Callable[[], dict[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service that many tests use, each with projects of its own."""
-    service = Service(tmp_path_factory.mktemp("service"), **store())
+    service = Service(tmp_path_factory.mktemp("service"), STEERSMAN_MAX_AGENTS="12", **store())
     agents_toml(service.data, **BROKEN_AGENTS)
     try:
         yield service.start()

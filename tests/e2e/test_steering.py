@@ -200,7 +200,7 @@ def test_twenty_guidances_are_each_delivered_once_and_in_order(api: Api, reposit
 
 
 def test_a_fleet_is_steered_at_once_and_a_refusal_harms_nobody(api: Api, repository: Repository) -> None:
-    count = 4
+    count = 12
     parts = [part(f"worker {n}", {"say": "here"}, HANG) for n in range(count)]
     run_id = api.orchestrate(api.project(repository.path), *parts)
     workers = at_work(api, run_id, count)
@@ -261,3 +261,18 @@ def test_a_stop_ends_the_run_and_everything_under_it(api: Api, repository: Repos
         api.post(f"/api/runs/{run_id}/steer", {"kind": "send", "instruction": "hello"}, 409)["error"]
         == "run_not_active"
     )
+
+
+def test_a_stop_that_races_a_revision_wins_and_the_revision_is_told(api: Api, repository: Repository) -> None:
+    run_id = api.orchestrate(api.project(repository.path), part("one", write("one.txt", "1\n")))
+    api.until(run_id, GATE)
+    changes = {"approved": False, "request_changes": True, "feedback": told({"say": "again"}, HANG)}
+    calls = [(f"/api/runs/{run_id}/assembly/review", changes), (f"/api/runs/{run_id}/steer", {"kind": "stop"})]
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda call: api.http.post(call[0], json=call[1]).status_code, calls))
+    assert answers[1] == 201
+    assert answers[0] in (200, 409)
+    api.until(run_id, "run.cancelled")
+    ends = {d["kind"]: d["status"] for d in directives(api, run_id)}
+    assert ends["stop"] == "applied"
+    assert ends.get("redirect") in (None, "superseded", "applied")
