@@ -10,6 +10,7 @@ from ..domain.event import Draft, Fact
 from ..domain.fold import replay
 from ..domain.rejected import Busy, RunNotFound
 from ..domain.run import Run, deletion_stream, plan_stream
+from ..domain.topology import with_topology
 from .caller import SERVICE, Answer, Caller
 from .ports import Clock, Conflict, EventLog
 
@@ -74,7 +75,7 @@ class RunLog:
                 run = self._fold(root, kept)
                 if not run.exists or (run.deleted and by.principal != SERVICE):
                     raise RunNotFound
-                drafts = decision(run)
+                drafts = with_topology(run, decision(run))
                 if not drafts:
                     return ()
                 told = answer(run, drafts) if answer else None

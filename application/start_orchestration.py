@@ -9,6 +9,8 @@ from ..domain.event import Draft, Fact
 from ..domain.orchestration import NoTeam, StartRun, start_run
 from ..domain.project import Project
 from ..domain.rejected import Invalid, Rejected
+from ..domain.run import Run
+from ..domain.topology import with_topology
 from .caller import Answer, Caller
 from .ports import Agents, Clock, EventLog, Repositories, RepositoryUnusable
 from .register_project import load_project
@@ -55,7 +57,8 @@ def start_orchestration(
     except RepositoryUnusable as unusable:
         raise WorkspaceUnavailable(str(unusable), reason=unusable.code) from unusable
     command = msgspec.structs.replace(command, model_pinned=pinned_model is not None)
-    drafts = start_run(command, project, tip, str(project.working_directory), models)
+    started = start_run(command, project, tip, str(project.working_directory), models)
+    drafts = with_topology(Run(run_id=command.run_id), started)
     expected = {draft.stream: 0 for draft in drafts}
     return log.append(by.append(drafts, expected, clock.now(), answer(drafts) if answer else None))
 

@@ -9,15 +9,31 @@ from . import (
     child_run,
     directive,
     gates,
+    graph,
     log,
     project,
     run,
     run_records,
+    topology,
     work_plan,
 )
 from .event import Event, Unknown
 
-_MODULES = (agent_output, asking, assembly, child_run, directive, gates, log, project, run, run_records, work_plan)
+_MODULES = (
+    agent_output,
+    asking,
+    assembly,
+    child_run,
+    directive,
+    gates,
+    graph,
+    log,
+    project,
+    run,
+    run_records,
+    topology,
+    work_plan,
+)
 
 
 def _concrete(kind: type[Event]) -> Iterator[type[Event]]:
