@@ -25,7 +25,7 @@ def assemble_children(effect: AssembleChildren, shop: Workshop) -> None:
             run.base.commit,
             contributions(run, plan.in_order()),
             datetime.fromisoformat(assembly.started_at),
-            f"Assemble round {assembly.round}\n\nSteersman-Run: {run.run_id}\n",
+            f"Assemble: {summary(run)}\n\nSteersman-Run: {run.run_id}\nSteersman-Round: {assembly.round}\n",
         )
         # The branch may stand where a round was left that nobody was told of, so the log alone cannot name its place.
         shop.repositories.point_branch(repository, assembly.branch, _tip(run, shop), integrated.commit)
@@ -38,6 +38,11 @@ def assemble_children(effect: AssembleChildren, shop: Workshop) -> None:
         )
     except Overtaken:
         return
+
+
+def summary(run: Run) -> str:
+    """Return the run's goal in a line, for the commits that bring its work together."""
+    return (str(run.goal).strip().splitlines() or ["the work of a run"])[0][:100]
 
 
 def _tip(run: Run, shop: Workshop) -> str | None:

@@ -6,6 +6,7 @@ from ..domain import review
 from ..domain.effects import MergeAssembly
 from ..domain.run import Run
 from ..domain.turns import Overtaken
+from .assemble_children import summary
 from .ports import MergeOutcome
 from .workshop import Workshop
 
@@ -33,13 +34,12 @@ def merge_assembly(effect: MergeAssembly, shop: Workshop) -> None:
 def _prepare(run: Run, shop: Workshop) -> bool:
     _, assembly = review.merging(run)
     assert assembly.head is not None, "nothing reaches the merge before it was assembled"
-    summary = (str(run.goal).strip().splitlines() or ["Assembled work"])[0][:100]
     outcome = shop.repositories.prepare_merge(
         shop.repository(run),
         run.branch,
         assembly.head,
         datetime.fromisoformat(assembly.started_at),
-        f"Merge: {summary}\n\nSteersman-Run: {run.run_id}\n",
+        f"Merge: {summary(run)}\n\nSteersman-Run: {run.run_id}\n",
     )
     if outcome.state != "merged" or outcome.commit is None or outcome.old is None:
         _record(run, outcome, shop)
