@@ -31,6 +31,9 @@ class StartRun(msgspec.Struct, frozen=True, kw_only=True):
     auto_approve_tools: bool = False
     autopilot: bool = False
     max_steering_iterations: int = 6
+    #: The failed run that this one tries again.
+    retried_from: str | None = None
+    retries: int = 0
 
 
 class NoTeam(Rejected):
@@ -71,6 +74,8 @@ def start_run(
         autopilot=command.autopilot,
         max_steering_iterations=command.max_steering_iterations,
         gates=project.gates,
+        retried_from=command.retried_from,
+        retries=command.retries,
     )
     drafts = [run.coordinator(started)]
     if command.plan is not None:

@@ -171,6 +171,10 @@ HANDLERS: dict[Any, Any] = {
 }
 
 
+#: The answer of a command that has nothing to tell.
+NO_CONTENT = {204: ResponseSpec(None, description="Done", generate_examples=False)}
+
+
 def refusals(*statuses: int) -> dict[int, ResponseSpec]:
     """Return the refusals of a route, for its description; what every route may answer is added."""
     return {

@@ -35,7 +35,7 @@ from steersman.ops.project_views import ViewKeeper
 
 PLAN = {"subtasks": [{"title": "Build", "scope": "All of it"}, {"title": "Test", "dependsOn": [0]}]}
 #: Short, so that tests of silence and of waiting in vain are quick; none of them measures it.
-SETTINGS = Settings(keepalive_seconds=0.2, min_position_seconds=0.3)
+SETTINGS = Settings(keepalive_seconds=0.2, min_position_seconds=0.3, effect_seconds=0.3)
 
 
 class Server(uvicorn.Server):

@@ -62,7 +62,9 @@ def test_no_request_is_a_500_or_answered_in_a_way_that_is_not_described(
             checks = [*CHECKS]
             if mode is GenerationMode.POSITIVE:
                 # What is there is worth more than what is not: most of a route lies behind its ids.
-                case.path_parameters.update({name: ids[name] for name in case.path_parameters if name in ids})
+                # What one request deletes, the others after it need.
+                if case.method != "DELETE":
+                    case.path_parameters.update({name: ids[name] for name in case.path_parameters if name in ids})
                 case.headers.pop(POSITION, None)
             elif case.method == "POST":
                 checks.append(negative_data_rejection)

@@ -1,0 +1,71 @@
+"""Try a failed run again: where it stood, if it can be taken up there, else as a new run that is linked to it."""
+
+from collections.abc import Collection
+
+from .orchestration import StartRun
+from .planning import ProposedSubtask
+from .rejected import Rejected
+from .run import Run
+
+#: How many runs may follow each other as retries.
+MAX_RETRIES = 3
+
+
+class RunNotRetryable(Rejected):
+    """Only a run that failed, or whose merge failed, can be tried again."""
+
+    code = "run_not_retryable"
+
+
+class RetryLimitReached(Rejected):
+    """This goal was tried again too often. Start a new orchestration, and say in its goal what went wrong."""
+
+    code = "retry_limit_reached"
+
+
+def check_retryable(run: Run) -> None:
+    """Return if the run can be tried again. Raises RunNotRetryable."""
+    if run.status not in ("failed", "merge_failed"):
+        raise RunNotRetryable(f"The run is in status '{run.status}'. {RunNotRetryable.__doc__}")
+
+
+def start_again(run: Run, run_id: str, work_plan_id: str, team: Collection[str]) -> StartRun:
+    """
+    Return the command for a new run with the same goal, plan, user and options; the failed one stays as it is.
+
+    A part whose author has left the *team* goes to whoever is next. Raises RunNotRetryable, RetryLimitReached.
+    """
+    check_retryable(run)
+    if run.retries >= MAX_RETRIES:
+        raise RetryLimitReached
+    return StartRun(
+        run_id=run_id,
+        work_plan_id=work_plan_id,
+        goal=str(run.goal),
+        user=run.user,
+        model_id=run.model_id,
+        plan=_plan(run, team),
+        auto_approve_tools=run.auto_approve_tools,
+        autopilot=run.autopilot,
+        max_steering_iterations=run.max_steering_iterations,
+        retried_from=run.run_id,
+        retries=run.retries + 1,
+    )
+
+
+def _plan(run: Run, team: Collection[str]) -> tuple[ProposedSubtask, ...] | None:
+    if run.plan is None:
+        return None
+    parts = [part for _, part in sorted(run.plan.subtasks.items())]
+    places = {part.subtask_id: place for place, part in enumerate(parts)}
+    return tuple(
+        ProposedSubtask(
+            title=str(part.title),
+            scope=str(part.scope),
+            assigned_agent=part.assigned_agent if part.assigned_agent in team else None,
+            phase=part.phase,
+            depends_on=tuple(places[needed] for needed in part.depends_on),
+            files=tuple(str(path) for path in part.files),
+        )
+        for part in parts
+    )
