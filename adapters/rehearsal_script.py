@@ -12,8 +12,10 @@ ROLE_LINE = re.compile(r"(?m)^Steersman-Role:[ \t]*(\S+)[ \t]*$")
 FENCE = re.compile(r"(?ms)^(?P<fence>`{3,}|~{3,})rehearsal[ \t]*\n(?P<body>.*?)^(?P=fence)[`~]*[ \t]*$")
 STEPS = frozenset(
     {"write", "append", "delete", "say", "sleep_ms", "usage", "tool", "ask", "echo_prompt", "run"}
-    | {"hang", "spawn", "crash", "fail", "verdict", "plan"}
+    | {"hang", "spawn", "crash", "fail", "verdict", "plan", "outcome", "answer"}
 )
+#: Roles that read prompts in which others are told what to do: the only steps that are meant for them.
+MEANT_FOR = {"outcome-writer": {"outcome", "hang", "sleep_ms"}, "autopilot": {"answer", "hang", "sleep_ms"}}
 TITLE_CHARACTERS = 72
 SLUG_CHARACTERS = 48
 
@@ -42,7 +44,16 @@ def steps_of(prompt: str) -> list[dict[str, Any]] | None:
     for number, step in enumerate(cast("list[object]", decoded)):
         if not isinstance(step, dict) or not STEPS & cast("dict[str, Any]", step).keys():
             raise ScriptInvalid(f"step {number} is none of {', '.join(sorted(STEPS))}")
-    return cast("list[dict[str, Any]]", decoded)
+    return _meant_for(prompt, cast("list[dict[str, Any]]", decoded))
+
+
+def _meant_for(prompt: str, steps: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    role = ROLE_LINE.search(prompt)
+    names = MEANT_FOR.get(role[1]) if role else None
+    if names is None:
+        return steps
+    kept = [step for step in steps if names & step.keys()]
+    return kept if any({"outcome", "answer"} & step.keys() for step in kept) else None
 
 
 def own_steps(prompt: str) -> list[dict[str, Any]]:
@@ -68,9 +79,23 @@ def own_steps(prompt: str) -> list[dict[str, Any]]:
             return [
                 {"verdict": "GREEN", "feedback": f"I read what was made for “{title}” and found nothing to correct."}
             ]
+        case "outcome-writer":
+            goal = prompt.partition("\n# The goal\n")[2]
+            return [{"outcome": outcome_of(title_of(goal) if goal else title)}]
+        case "autopilot":
+            return [{"answer": "Do what the goal asks for, in the simplest way."}]
         case _:
             path = f"rehearsal/{slug}.md"
             return [{"write": {"path": path, "text": page(title, prompt)}}, {"say": f"I wrote {path}."}]
+
+
+def outcome_of(title: str) -> dict[str, Any]:
+    """Return what a writer makes of a task without looking at anything."""
+    return {
+        "desiredOutcome": f"“{title}” is done, and somebody can see that it is.",
+        "scope": "The files that the task names; nothing else.",
+        "assumptions": "The repository is as the task expects it.",
+    }
 
 
 def title_of(prompt: str) -> str:
@@ -118,10 +143,10 @@ def verdict_text(step: dict[str, Any]) -> str:
     return "\n".join([*lines, f"VERDICT: {step['verdict']}"])
 
 
-def plan_text(step: dict[str, Any]) -> str:
-    """Return a planner's answer: a fenced JSON array of subtasks."""
+def fenced_text(value: object) -> str:
+    """Return a planner's or a writer's answer: a fenced block of JSON."""
     # A longer fence than any in it, so that a scope may hold a fenced block itself.
-    body = json.dumps(step["plan"], indent=2, ensure_ascii=False)
+    body = json.dumps(value, indent=2, ensure_ascii=False)
     longest = max((len(run) for run in re.findall(r"`+", body)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}json\n{body}\n{fence}"

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from .rehearsal_script import plan_text, verdict_text
+from .rehearsal_script import fenced_text, verdict_text
 from .rehearsal_sessions import StoredSession, sync_directory
 
 #: What is told of a command's output.
@@ -66,7 +66,7 @@ class Performer:
                 self._check()  # a hang decides itself what a cancel means to it, also one that came before it
             name, value = next((key, value) for key, value in step.items() if hasattr(self, f"_do_{key}"))
             perform = getattr(self, f"_do_{name}")
-            perform(step if name in ("verdict", "plan") else value)
+            perform(step if name == "verdict" else value)
             self._done()
 
     def repeat_answers(self) -> None:
@@ -75,9 +75,11 @@ class Performer:
             if "verdict" in step:
                 self._do_verdict(step)
             elif "plan" in step:
-                self._do_plan(step)
-            elif "say" in step:
-                self._voice.say(str(step["say"]))
+                self._do_plan(step["plan"])
+            elif "outcome" in step:
+                self._do_outcome(step["outcome"])
+            elif "say" in step or "answer" in step:
+                self._voice.say(str(step.get("say", step.get("answer"))))
 
     def _done(self) -> None:
         progress = self._session.progress
@@ -158,8 +160,14 @@ class Performer:
     def _do_verdict(self, step: dict[str, Any]) -> None:
         self._speak(verdict_text(step))
 
-    def _do_plan(self, step: dict[str, Any]) -> None:
-        self._speak(plan_text(step))
+    def _do_plan(self, value: object) -> None:
+        self._speak(fenced_text(value))
+
+    def _do_outcome(self, value: object) -> None:
+        self._speak(fenced_text(value))
+
+    def _do_answer(self, value: object) -> None:
+        self._speak(str(value))
 
     def _speak(self, text: str) -> None:
         self._voice.say(text)

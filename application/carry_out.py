@@ -3,6 +3,7 @@
 from ..domain.effects import (
     AssembleChildren,
     ClearAway,
+    DraftOutcome,
     Effect,
     EndTurn,
     EndWorkers,
@@ -16,6 +17,7 @@ from ..domain.effects import (
 )
 from .assemble_children import assemble_children
 from .clear_away import clear_away
+from .draft_outcome import draft_outcome
 from .end_turn import end_turn
 from .erase_run import erase_run
 from .make_plan import make_plan
@@ -29,6 +31,8 @@ from .workshop import Workshop
 def carry_out(effect: Effect, shop: Workshop) -> None:
     """On return the effect is proved by a fact, or no longer called for. Raises what stood in the way for now."""
     match effect:
+        case DraftOutcome():
+            draft_outcome(effect, shop)
         case MakePlan():
             make_plan(effect, shop)
         case WorkOnSubtask():
@@ -57,7 +61,7 @@ def carry_out(effect: Effect, shop: Workshop) -> None:
 
 def needs_agent(effect: Effect) -> bool:
     """Return whether the effect occupies one of the places for agents."""
-    return isinstance(effect, MakePlan | WorkOnSubtask | RunGate)
+    return isinstance(effect, DraftOutcome | MakePlan | WorkOnSubtask | RunGate)
 
 
 def abandon(effect: Effect, shop: Workshop) -> None:
@@ -65,7 +69,7 @@ def abandon(effect: Effect, shop: Workshop) -> None:
     match effect:
         case WorkOnSubtask():
             shop.kill(effect.child_run_id)
-        case MakePlan():
+        case DraftOutcome() | MakePlan():
             shop.kill(effect.run_id)
         case RunGate():
             shop.kill(f"{effect.run_id}-{effect.kind}")

@@ -20,8 +20,10 @@ def clear_away(effect: ClearAway, shop: Workshop) -> None:
         shop.repositories.remove_worktree(repository, shop.worktree(child.run_id), branch)
     if merged and run.assembly is not None:
         shop.repositories.remove_worktree(repository, shop.worktree(run.run_id), run.assembly.branch)
-    # A planner that was killed in the middle could not take its own away.
-    shop.repositories.remove_worktree(repository, shop.worktree(f"{run.run_id}-plan"), f"steersman/plan/{run.run_id}")
+    # A planner or a writer that was killed in the middle could not take its own away.
+    for role in ("plan", "outcome") if run.outcome_spec is not None else ("plan",):
+        name = f"{run.run_id}-{role}"
+        shop.repositories.remove_worktree(repository, shop.worktree(name), f"steersman/{role}/{run.run_id}")
     try:
         shop.decide(effect.run_id, review.remove_worktrees)
     except Overtaken:

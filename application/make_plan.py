@@ -1,6 +1,5 @@
 """Ask the planner agent to decompose a goal."""
 
-import re
 from collections.abc import Mapping
 from uuid import NAMESPACE_OID, uuid5
 
@@ -9,6 +8,7 @@ import msgspec
 from ..domain import planning, review
 from ..domain.effects import MakePlan
 from ..domain.event import Text
+from ..domain.fenced import json_blocks
 from ..domain.planning import ProposedSubtask
 from ..domain.project import Project
 from ..domain.prompts import plan_prompt
@@ -19,8 +19,6 @@ from .ports import AgentFailed, SessionRequest
 from .record_turn import TurnRecorder, output_bytes
 from .register_project import load_project
 from .workshop import Closing, Workshop
-
-_BLOCK = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL)
 
 
 def make_plan(effect: MakePlan, shop: Workshop) -> None:
@@ -69,12 +67,8 @@ def plan_from(answer: str, run: Run, project: Project, models: Mapping[str, str]
 
 
 def _proposed(answer: str) -> list[ProposedSubtask]:
-    for block in reversed(_BLOCK.findall(answer)):
-        try:
-            parts = planning.proposals(msgspec.json.decode(block.encode(errors="replace")))
-        except (msgspec.DecodeError, RecursionError):
-            continue
-        if parts:
+    for block in json_blocks(answer):
+        if parts := planning.proposals(block):
             return parts
     return []
 

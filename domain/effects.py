@@ -15,6 +15,12 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     run_id: str
 
 
+class DraftOutcome(Effect, frozen=True, kw_only=True):
+    """Ask the writer what the goal means."""
+
+    round: int
+
+
 class MakePlan(Effect, frozen=True, kw_only=True):
     """Ask the planner for a work plan."""
 
@@ -90,8 +96,18 @@ def next_effects(run: Run) -> tuple[Effect, ...]:
         # Nothing is begun any more; what is at work stays its own thread's until it is killed.
         return (*_steering(run), *_work(run))
     if run.plan is None:
-        return (*_steering(run), MakePlan(id=f"{run.run_id}/plan", run_id=run.run_id))
+        return (*_steering(run), *_planning(run))
     return (*_steering(run), *_work(run), *_assembly(run))
+
+
+def _planning(run: Run) -> tuple[Effect, ...]:
+    """What leads to a plan; nothing while a person is to confirm what the goal means."""
+    spec = run.outcome_spec
+    if spec is None or spec.status == "confirmed":
+        return (MakePlan(id=f"{run.run_id}/plan", run_id=run.run_id),)
+    if spec.status == "drafting":
+        return (DraftOutcome(id=f"{run.run_id}/outcome-spec/{spec.round}", run_id=run.run_id, round=spec.round),)
+    return ()
 
 
 def _steering(run: Run) -> tuple[Effect, ...]:

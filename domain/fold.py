@@ -6,7 +6,7 @@ from functools import reduce
 import msgspec
 
 from . import assembly as assembling
-from . import child_run, work_plan
+from . import child_run, outcome_spec, work_plan
 from . import directive as steering
 from .asking import ALWAYS, ApprovalResolved, OptionsSet
 from .child_run import BaseRebuilt, RunCancelled, RunFailed, RunStarted
@@ -172,7 +172,11 @@ def _fresh_budget(run: Run, event: DirectiveMoved) -> Run:
 def _evolve_coordinator(run: Run, fact: Fact, at: str) -> Run:
     event = fact.event
     replace = msgspec.structs.replace
-    run = replace(run, assembly=assembling.evolve(run.assembly, event, at))
+    run = replace(
+        run,
+        assembly=assembling.evolve(run.assembly, event, at),
+        outcome_spec=outcome_spec.evolve(run.outcome_spec, event),
+    )
     match event:
         case CoordinatorStarted():
             return _begin(run, fact.run or "", event)

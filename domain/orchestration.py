@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from .define_outcome import begin_draft
 from .event import Draft, Text
 from .git import Commit
 from .planning import ProposedSubtask, make_plan
@@ -51,12 +52,14 @@ def start_run(
     *models* holds the model id that each member of the team works with.
 
     Raises:
-        Invalid: a blank or oversized goal.
+        Invalid: a blank or oversized goal, or a plan although the outcome is still to be defined.
         InvalidPlan: the plan cannot be carried out as it is.
         NoTeam: nobody could be given work.
     """
     if not command.goal.strip() or len(command.goal.encode(errors="replace")) > MAX_GOAL_BYTES:
         raise Invalid(f"`goal` must have 1 to {MAX_GOAL_BYTES} bytes and cannot be blank.")
+    if command.start_mode == "define_outcome" and command.plan is not None:
+        raise Invalid('A run that brings its `plan` has nothing to define. Send `"start_mode": "direct"` with it.')
     if not project.team:
         raise NoTeam
     run = Run(run_id=command.run_id)
@@ -78,6 +81,8 @@ def start_run(
         retries=command.retries,
     )
     drafts = [run.coordinator(started)]
+    if command.start_mode == "define_outcome":
+        drafts.append(begin_draft(run, command.goal, command.user, auto_confirm=command.autopilot))
     if command.plan is not None:
         plan = make_plan(command.work_plan_id, command.plan, project.team, models)
         drafts.append(run.on_plan(plan, command.work_plan_id))

@@ -4,11 +4,16 @@ import hashlib
 from collections.abc import Sequence
 
 from .directive import Directive
+from .outcome_spec import OutcomeDraft
 from .run import Run
 from .work_plan import Subtask
 
 #: Every prompt names its turn in such a line, so that an agent's own history shows what it was asked.
 TURN_LINE = "Steersman-Turn: "
+
+
+#: The line by which a prompt says what its agent is, where it is no worker.
+ROLE_LINE = "Steersman-Role: "
 
 
 def turn_line(turn_id: str) -> str:
@@ -75,8 +80,42 @@ def plan_prompt(run: Run, turn_id: str, team: str) -> str:
         "each in its own git worktree. Do not change any file. End your answer with one fenced block of JSON: an array "
         'of objects with "title", "scope", "assignedAgent" (a name from the team), "phase" (planning, execution or '
         'validation), "dependsOn" (places in the array, from 0) and "files" (the paths that it will write).\n\n'
-        f"# The team\n\n{team}\n\n# The goal\n\n{run.goal}\n"
+        f"# The team\n\n{team}\n\n{agreed(run)}# The goal\n\n{run.goal}\n"
     )
+
+
+def outcome_prompt(run: Run, turn_id: str) -> str:
+    """Return the prompt that asks the writer what the goal means, with everything that was said to earlier drafts."""
+    spec = run.outcome_spec
+    task = (
+        "Say what the goal below means, so that a person can agree to it before a team begins to work. Look at the code, "
+        "and do not change any file. End your answer with one fenced block of JSON: an object with "
+        '"desiredOutcome" (what is true when the goal is reached), "scope" (what is touched, and what is not), '
+        '"assumptions" (what you take for granted) and, only if you need to know more, "clarifyingQuestions"; '
+        "each is a text."
+    )
+    parts = [f"{turn_line(turn_id)}\n{ROLE_LINE}outcome-writer", task, f"# The goal\n\n{run.goal}"]
+    if spec is not None and spec.draft is not None:
+        parts.append(f"# Your last draft\n\n{_drafted(spec.draft)}")
+    if spec is not None and spec.feedback:
+        said = "\n\n".join(f"{n}. {words}" for n, words in enumerate(spec.feedback, 1))
+        parts.append(f"# What was said to your drafts, the last word last\n\n{said}")
+    return "\n\n".join(parts) + "\n"
+
+
+def agreed(run: Run) -> str:
+    """Return what was agreed on about a run's goal, as a part of a prompt; empty if nothing was."""
+    spec = run.outcome_spec
+    if spec is None or spec.draft is None or spec.status != "confirmed":
+        return ""
+    return f"# What the goal means, as it was agreed\n\n{_drafted(spec.draft)}\n\n"
+
+
+def _drafted(draft: OutcomeDraft) -> str:
+    parts = [f"Desired outcome: {draft.desired_outcome}", f"Scope: {draft.scope}", f"Assumptions: {draft.assumptions}"]
+    if draft.clarifying_questions is not None:
+        parts.append(f"Questions that were left open: {draft.clarifying_questions}")
+    return "\n\n".join(parts)
 
 
 _REVIEWS = {

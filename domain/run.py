@@ -11,6 +11,7 @@ from .directive import Directive, directive_stream
 from .event import Draft, Event, Text
 from .gates import GateSpec
 from .git import Commit
+from .outcome_spec import OutcomeSpec
 from .work_plan import WorkPlan
 
 RunStatus = Literal["in_progress", "awaiting_review", "completed", "declined", "merge_failed", "failed"]
@@ -66,6 +67,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     autopilot: bool = False
     status: RunStatus = "in_progress"
     result: str | None = None
+    #: None in a run that was started directly.
+    outcome_spec: OutcomeSpec | None = None
     plan: WorkPlan | None = None
     children: Mapping[str, ChildRun] = {}
     assembly: Assembly | None = None

@@ -50,12 +50,6 @@ class RunStartedBody(msgspec.Struct, frozen=True, kw_only=True):
     runId: str
 
 
-class StartModeUnsupported(Invalid):
-    """Only direct starts are supported. Send `"start_mode": "direct"`."""
-
-    code = "start_mode_unsupported"
-
-
 @post(
     "/api/projects/{project_id:str}/orchestrations",
     sync_to_thread=True,
@@ -63,12 +57,13 @@ class StartModeUnsupported(Invalid):
     | refusals(403, 404, 409, 413, 422),
 )
 def start_run(project_id: FromPath[str], data: JSONBody[OrchestrationRequest], asking: Asks) -> Response[bytes]:
-    """Start a coordinator run; without a `plan` the planner agent makes one."""
+    """
+    Start a coordinator run. Unless `start_mode` is `direct`, what the goal means is drafted first, and nothing is
+    planned before somebody has confirmed it. A direct run may bring its `plan`; else the planner agent makes one.
+    """
     if not is_uuid(project_id):
         raise InvalidProjectId
     project = asking.access.project(asking.principal, project_id, change=True)
-    if _either(data, "start_mode", "startMode") != "direct":
-        raise StartModeUnsupported
     pinned = _either(data, "model_id", "modelId")
     wanted = StartRun(
         run_id=str(uuid4()),
@@ -76,7 +71,7 @@ def start_run(project_id: FromPath[str], data: JSONBody[OrchestrationRequest], a
         goal=data.goal,
         user=asking.principal.user,
         model_id=run_model(project, asking.services.agents, pinned),
-        start_mode="direct",
+        start_mode=_either(data, "start_mode", "startMode") or "define_outcome",
         plan=data.plan.subtasks if data.plan is not None else None,
         auto_approve_tools=bool(_either(data, "auto_approve_tools", "autoApproveTools")),
         autopilot=data.autopilot,
