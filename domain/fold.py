@@ -87,7 +87,7 @@ def _evolve_subtask(run: Run, event: SubtaskMoved) -> Run:
     replace = msgspec.structs.replace
     before = run.plan.subtasks[event.subtask_id].child_run_id
     run = replace(run, plan=work_plan.moved(run.plan, event))
-    if before is not None and event.child_run_id is None:
+    if before is not None and (event.child_run_id is None or isinstance(event, work_plan.SubtaskFailed)):
         run = _undeliverable(run, before)
     directive = run.directives.get(event.directive_id or "")
     if directive is not None and isinstance(event, work_plan.SubtaskPending):
