@@ -464,3 +464,16 @@ def test_a_blocking_signal_before_anything_is_assembled_does_not_leave_the_plan_
     fleet.assemble()
     assert fleet.plan.status == "in_review"
     assert (fleet.plan.status_reason or "").startswith("The signal is blocking"), "the gate shows why"
+
+
+def test_guidance_for_a_dependant_whose_producer_fails_meanwhile_is_closed() -> None:
+    fleet = Fleet(part("One"), part("Two", 0)).to_gate()
+    fleet.request_changes(1)
+    guidance = fleet.command("guidance", 2, words="Use metres.")
+    fleet.settle()
+    fleet.start(1)
+    stop = fleet.steer("stop", 1)
+    fleet.settle()
+    fleet.confirm_end(stop)
+    assert fleet.plan.status == "assembly_blocked"
+    assert fleet.directive(guidance).status == "expired"
