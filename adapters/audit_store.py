@@ -7,9 +7,11 @@ from typing import Protocol
 
 import msgspec
 
+from ..domain.log import LogOpened
 from .audit_entry import Entry, Unreadable, bad
 from .audit_log import Opening
 from .checkpoint_file import read_notes
+from .event_codec import Envelope
 from .log_head import FIRST_MAC, Head
 from .merkle import Edge, consistency_path, edge_root, grow, inclusion_path, subtree_root
 from .signed_note import NoteInvalid, base64_of, parse_checkpoint
@@ -57,11 +59,11 @@ class WholeLog:
         self._head = Head()
 
     def opening(self) -> Opening:
-        """Return the newest checkpoint: the larger one of the store's and the file's."""
+        """Return the newest checkpoint: the larger one of the store's and the file's. What was given up is none."""
         self._head = read_head_of(self._recorder)
-        newest = self._head.note
+        newest, given_up = self._head.note, set(_given_up(self._recorder.log_entries()))
         for note in self._notes():
-            if _size(note) > _size(newest):
+            if _size(note) > _size(newest) and parse_checkpoint(note).origin not in given_up:
                 newest = note
         if not newest:
             raise Unreadable("nobody signed this log")
@@ -172,6 +174,18 @@ def read_head_of(recorder: EntryRecorder) -> Head:
         return recorder.tree_head()
     except (IndexError, TypeError, ValueError, msgspec.MsgspecError) as error:
         raise bad("the head of the store is gone or was changed", None, "head", "", str(error)) from error
+
+
+def _given_up(entries: Sequence[Entry]) -> Iterator[str]:
+    """Give the origins that the log says it left behind; whether it may say so, its signatures tell later."""
+    for entry in entries:
+        try:
+            found = msgspec.json.decode(entry.state, type=Envelope)
+            prior = msgspec.json.decode(found.payload, type=LogOpened).prior_origin
+        except (msgspec.MsgspecError, RecursionError, TypeError, ValueError):
+            continue
+        if found.topic == LogOpened.TOPIC and prior is not None:
+            yield prior
 
 
 def _size(note: str) -> int:

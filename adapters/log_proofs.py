@@ -4,26 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from ..application.ports import ConsistencyProof, Evidence, InclusionProof, LogKey, OutOfRange, Receipt
+from ..application.verdict import Verdict
+from .audit_log import audit
+from .audit_store import EntryRecorder, RunFacts
 from .event_codec import StoredRow
-from .log_head import Head
 from .merkle import consistency_path, inclusion_path, subtree_root
 from .signed_note import Proof, base64_of, bytes_of, parse_checkpoint, proof_text, verifier_key
 
 
-class ProofRecorder(Protocol):
+class ProofRecorder(EntryRecorder, Protocol):
     """What is asked of a store for proofs."""
-
-    def tree_head(self) -> Head:
-        """Return the head of the log."""
-        ...
-
-    def hashes(self, level: int, first: int, count: int) -> list[bytes]:
-        """Return stored hashes of the tree, ascending from the index *first*; level 0 are the leaves."""
-        ...
-
-    def receipts(self, positions: Sequence[int]) -> dict[int, tuple[bytes, bytes | None]]:
-        """Return the leaf hash and the MAC of these facts."""
-        ...
 
     def rows(self, order: Literal["position"], name: str, after: int, limit: int) -> list[StoredRow]:
         """Return the facts of the log, ascending from *after*."""
@@ -97,6 +87,10 @@ class StoredProofs:
             new_root=self._root(0, new),
             hashes=tuple(self._root(*part) for part in consistency_path(old, new)),
         )
+
+    def audit(self, root: str) -> Verdict:
+        """Return what an auditor finds in the facts of a coordinator's tree."""
+        return audit(RunFacts(self._store, root))
 
     def _root(self, start: int, end: int) -> str:
         return base64_of(subtree_root(start, end, self._store.hashes))

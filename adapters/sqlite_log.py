@@ -319,11 +319,12 @@ def select_answer(cursor: SQLiteCursor, key: AnswerKey, answers_since: str) -> A
     return Answered(body_digest=row[0], status=row[1], answer=row[2], position=row[3])
 
 
-def open_datastore(path: Path) -> SQLiteDatastore:
+def open_datastore(path: Path, *, read_only: bool = False) -> SQLiteDatastore:
     """Return the library's datastore on the file, with connections that are safe for a log."""
-    datastore = SQLiteDatastore(path.absolute().as_uri(), originator_id_type="text")
+    address = path.absolute().as_uri() + ("?mode=ro" if read_only else "")
+    datastore = SQLiteDatastore(address, originator_id_type="text")
     datastore.pool = SafePool(
-        db_name=path.absolute().as_uri(),
+        db_name=address,
         lock_timeout=LOCK_TIMEOUT_SECONDS,
         pool_size=MAX_CONNECTIONS // 4,
         max_overflow=MAX_CONNECTIONS - MAX_CONNECTIONS // 4,

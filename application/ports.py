@@ -10,6 +10,7 @@ import msgspec
 from ..domain.event import Draft, Fact
 from ..domain.git import Commit
 from ..domain.workers import Fingerprint
+from .verdict import Verdict
 
 # The event log
 
@@ -169,6 +170,10 @@ class LogProofs(Protocol):
 
     def consistency(self, old: int, new: int) -> ConsistencyProof:
         """Return the proof that the tree of *old* leaves is what the one of *new* leaves begins with. Raises OutOfRange."""
+        ...
+
+    def audit(self, root: str) -> Verdict:
+        """Return what an auditor finds in the facts of a coordinator's tree."""
         ...
 
 

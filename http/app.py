@@ -85,6 +85,7 @@ ROUTES = (
     approvals.autopilot,
     worker_steering.steer_task,
     receipts.show_receipt,
+    receipts.audit_run,
     receipts.show_checkpoint,
     receipts.show_key,
     receipts.prove_inclusion,

@@ -1,13 +1,13 @@
 """What the log shows of itself: receipts that verify offline, checkpoints, keys and proofs. None of it is secret."""
 
-import base64
 from typing import Annotated, Any, TypeAlias
 
-import msgspec
 from litestar import Request, Response, get
 from litestar.params import FromPath, QueryParameter
 
-from ..application.ports import ConsistencyProof, Evidence, InclusionProof, LogKey, OutOfRange
+from ..application.ports import ConsistencyProof, InclusionProof, LogKey, OutOfRange
+from ..application.receipt_detail import ReceiptDetail, receipt_detail
+from ..application.verdict import Verdict
 from ..domain.directive import directive_stream
 from ..domain.rejected import Invalid, NotFound
 from ..domain.steering import DirectiveNotFound
@@ -36,25 +36,6 @@ class NotSigned(Unavailable):
     code = "log_not_signed"
 
 
-class ReceiptDetail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A correction's receipt with all that shows, to somebody who has only the public key, that it is on the log."""
-
-    directive_id: str
-    position: int
-    #: The envelope's bytes in base64; their RFC 6962 leaf hash is `leafHash`.
-    leaf: str
-    index: int
-    leaf_hash: str
-    payload_hash: str
-    receipt_hash: str
-    #: Base64, the leaf's sibling first.
-    proof: tuple[str, ...]
-    size: int
-    root: str
-    #: A signed note.
-    checkpoint: str
-
-
 @get("/api/receipts/{directive:str}", sync_to_thread=True, responses=refusals(403, 404))
 def show_receipt(
     request: Request[Any, Any, Any], directive: FromPath[str], reading: Reads
@@ -70,7 +51,16 @@ def show_receipt(
     if wanted == "text/plain":
         return Response(evidence.tlog_proof, media_type="text/plain")
     payload_hash: str = getattr(first[0].event, "payload_hash", "")
-    return Response(_detail(directive, payload_hash, evidence), media_type="application/json")
+    return Response(receipt_detail(directive, payload_hash, evidence), media_type="application/json")
+
+
+@get("/api/runs/{run_id:str}/audit", sync_to_thread=True, responses=refusals(403, 404))
+def audit_run(run_id: FromPath[str], reading: Reads) -> Verdict:
+    """
+    Audit the facts of a coordinator's tree: clean, steered (with every correction) or tampered (with the first bad
+    position). Whoever does not trust this service exports a bundle and verifies it elsewhere.
+    """
+    return reading.services.log.audit(reading.access.run(reading.principal, run_id).root)
 
 
 @get("/api/log/checkpoint", sync_to_thread=True, media_type="text/plain", responses=refusals())
@@ -111,20 +101,3 @@ def prove_consistency(request: Request[Any, Any, Any], reading: Reads, old: From
         return reading.services.log.consistency(old, new)
     except OutOfRange as error:
         raise NoSuchTree from error
-
-
-def _detail(directive: str, payload_hash: str, evidence: Evidence) -> ReceiptDetail:
-    receipt, proof = evidence.receipt, evidence.proof
-    return ReceiptDetail(
-        directive_id=directive,
-        position=receipt.position,
-        leaf=base64.b64encode(evidence.envelope).decode(),
-        index=receipt.leaf_index,
-        leaf_hash=receipt.leaf_hash,
-        payload_hash=payload_hash,
-        receipt_hash=receipt.receipt_hash,
-        proof=proof.hashes,
-        size=proof.size,
-        root=proof.root,
-        checkpoint=evidence.checkpoint,
-    )

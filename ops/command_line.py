@@ -18,6 +18,7 @@ COMMANDS = {
     "agents": ("agents_command", "List the known agents and whether they are installed."),
     "runs": ("runs_command", "List, show and watch runs."),
     "fleet": ("fleet_command", "Steer running workers, one or many, and list them."),
+    "audit": ("audit_command", "Prove that the log is what was signed; keep its keys."),
     "replay": ("replay", "Build the read models anew from the log, or check them against it."),
     "doctor": ("doctor", "Check that this machine has what the service needs."),
     "rehearsal-agent": ("rehearsal", "Be the coding agent that needs no model (ACP on standard input and output)."),

@@ -1,0 +1,181 @@
+"""`steersman audit`: export, verify and classify, without the service and without its keys; and the keeper's two commands."""
+
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, NoReturn
+
+import click
+
+from ..adapters.audit_bundle import Bundle, write_bundle
+from ..adapters.audit_entry import Unreadable
+from ..adapters.audit_log import audit
+from ..adapters.audit_receipt import MAX_RECEIPT_BYTES, check_receipt, receipt_of_directive
+from ..adapters.audit_store import RunFacts, WholeLog
+from ..adapters.log_opening import accept_restore, rotate_key
+from ..adapters.log_proofs import StoredProofs
+from ..adapters.memory import SYSTEM_CLOCK
+from ..adapters.signed_note import NoteInvalid, parse_checkpoint
+from ..application.verdict import Finding, Verdict
+from .audit_sources import audit_data, counting, keeping, read_hmac_keys, read_pin, reading
+from .output import note, plain, print_json
+from .refused import Refused
+from .settings import data_option, json_option, read_settings
+
+SHOWN_STEPS = 20
+A_FILE = click.Path(path_type=Path, dir_okay=False)
+
+pin_option = click.option("--pin", "pins", multiple=True, type=A_FILE, help="A checkpoint that you kept; many times.")
+
+
+@click.group()
+def command() -> None:
+    """
+    Prove that the log is what was signed.
+
+    verify and classify end with 0: clean, 10: steered, 20: tampered, 30: could not be checked.
+    """
+
+
+@command.command()
+@click.argument("run_id", metavar="[RUN]", required=False)
+@click.option("--all", "whole", is_flag=True, help="Every fact of the log.")
+@click.option("--output", "-o", type=click.File("wb"), default="-", help="Where to [default: standard output].")
+@pin_option
+@data_option
+def export(run_id: str | None, whole: bool, output: IO[bytes], pins: Sequence[Path], data: Path | None) -> None:
+    """Write a bundle that proves a coordinator run, or the whole log, to whoever has it and nothing else."""
+    if (run_id is None) != whole or len(pins) > 1:
+        raise click.UsageError("Name a run or --all, and at most one --pin.")
+    settings = read_settings(data)
+    with ExitStack() as stack:
+        recorder = stack.enter_context(reading(settings))
+        pin = read_pin(pins[0]) if pins else None
+        source = WholeLog(recorder, settings.checkpoints) if run_id is None else RunFacts(recorder, run_id.lower(), pin)
+        progress = stack.enter_context(counting(None))
+        try:
+            facts = write_bundle(source, output, progress)
+        except Unreadable as error:
+            raise Refused(str(error)) from error
+    note(f"{facts} facts")
+
+
+@command.command()
+@click.argument("bundle", required=False, type=A_FILE)
+@data_option
+@pin_option
+@click.option("--hmac-key", "hmac_keys", multiple=True, type=A_FILE, help="A key of the chain, to check that too.")
+@json_option
+def verify(
+    bundle: Path | None, data: Path | None, pins: Sequence[Path], hmac_keys: Sequence[Path], as_json: bool
+) -> NoReturn:
+    """Check a bundle, which needs nothing else, or with --data a data directory and its store."""
+    if bundle is not None and data is not None:
+        raise click.UsageError("Name either a bundle or --data.")
+    kept, keys = [read_pin(pin) for pin in pins], read_hmac_keys(hmac_keys)
+    if bundle is None:
+        with counting(None) as progress:
+            verdict = audit_data(read_settings(data), kept, keys, progress)
+    else:
+        with counting(_size(bundle)) as progress:
+            verdict = audit(Bundle(bundle), pins=kept, hmac_keys=keys, progress=progress)
+    _end(verdict, as_json)
+
+
+@command.command()
+@click.argument("run_id", metavar="RUN")
+@data_option
+@json_option
+def classify(run_id: str, data: Path | None, as_json: bool) -> NoReturn:
+    """Say whether a run was clean, steered or tampered with, and list its corrections."""
+    with reading(read_settings(data)) as recorder, counting(None) as progress:
+        verdict = audit(RunFacts(recorder, run_id.lower()), progress=progress)
+    _end(verdict, as_json)
+
+
+@command.command()
+@click.argument("wanted", metavar="DIRECTIVE|FILE")
+@click.option("--key", help="Check FILE with this verifier key (GET /api/log/key), offline.")
+@data_option
+@json_option
+def receipt(wanted: str, key: str | None, data: Path | None, as_json: bool) -> None:
+    """Print a directive's receipt as JSON; or with --key check one in a file (20: it does not hold, 30: it is none)."""
+    if key is not None:
+        _end(_receipt_in(Path(wanted), key), as_json)
+    with reading(read_settings(data)) as recorder:
+        try:
+            print_json(receipt_of_directive(StoredProofs(recorder), recorder, wanted))
+        except (LookupError, Unreadable) as error:
+            raise Refused(f"There is no receipt of {wanted}: {error}") from error
+
+
+@command.command("rotate-key")
+@data_option
+def rotate(data: Path | None) -> None:
+    """Give the log new keys; a running service goes on with them. The old ones stay in the directory, for audits."""
+    with keeping(read_settings(data)) as (recorder, ring, file):
+        rotated = rotate_key(recorder, SYSTEM_CLOCK, ring, file)
+    note(f"The log is signed by {rotated.signing_key_id} from here on, no longer by {rotated.prior_signing_key_id}.")
+
+
+@command.command("accept-restore")
+@data_option
+def accept(data: Path | None) -> None:
+    """Go on from a backup that was put back: under a new name, with a fact that says what was lost."""
+    with keeping(read_settings(data)) as (recorder, ring, file):
+        opened = accept_restore(recorder, SYSTEM_CLOCK, ring, file)
+    note(f"The log goes on as {opened.origin}. Before, {opened.prior_origin} had signed {opened.prior_size} facts.")
+
+
+def _receipt_in(path: Path, key: str) -> Verdict:
+    try:
+        with path.open("rb") as file:
+            return check_receipt(file.read(MAX_RECEIPT_BYTES), key)
+    except OSError as error:
+        return Verdict(verdict="unchecked", finding=Finding(reason=f"{path} cannot be read: {error.strerror}"))
+
+
+def _size(bundle: Path) -> int | None:
+    """Return how many facts a bundle of the whole log has, for a bar; whether that is so is found out later."""
+    try:
+        opening = Bundle(bundle).opening()
+        return parse_checkpoint(opening.checkpoint).size if opening.run is None else None
+    except (Unreadable, NoteInvalid):
+        return None
+
+
+def _end(verdict: Verdict, as_json: bool) -> NoReturn:
+    if as_json:
+        print_json(verdict)
+    else:
+        for line in in_lines(verdict):
+            click.echo(line)
+    sys.exit(verdict.exit_code)
+
+
+def in_lines(verdict: Verdict) -> list[str]:
+    """Return a verdict for people."""
+    lines = [verdict.verdict]
+    finding = verdict.finding
+    if finding is not None:
+        lines.append(f"  {plain(finding.reason)}")
+        upto = f" to {finding.last}" if finding.last not in (None, finding.position) else ""
+        shown = (
+            ("position", f"{finding.position}{upto}" if finding.position is not None else ""),
+            ("field", finding.field),
+            ("expected", finding.expected),
+            ("actual", finding.actual),
+        )
+        lines += [f"  {name:<12} {plain(value)}" for name, value in shown if value]
+    covered = f"complete to {verdict.complete_to} at size {verdict.size}" if verdict.run else f"size {verdict.size}"
+    lines.append(f"  {verdict.facts} facts, {covered}, {verdict.erased} texts erased")
+    lines.append(
+        f"  {'vouched for by what you brought' if verdict.pinned else 'the key is the one that the log itself names'}"
+    )
+    for step in verdict.steps[:SHOWN_STEPS]:
+        words = f"{step.verb} by {step.principal} ({step.source}): {step.status}, receipt {step.receipt_hash}"
+        lines.append(f"  {step.position:>8}  {plain(words)}")
+    if verdict.steering > SHOWN_STEPS:
+        lines.append(f"  and {verdict.steering - SHOWN_STEPS} more corrections")
+    return lines

@@ -1,0 +1,145 @@
+"""What an audit from the command line reads: stores opened to read, pins, keys, views; and how far it is."""
+
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+import psycopg
+from eventsourcing.persistence import PersistenceError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ..adapters.audit_log import audit
+from ..adapters.audit_store import WholeLog
+from ..adapters.checkpoint_file import CheckpointFile
+from ..adapters.log_keys import HMAC_KEY_BYTES, Keyring, KeysRefused, key_id
+from ..adapters.log_opening import NothingToAccept
+from ..adapters.memory import MemoryWakeups
+from ..adapters.memory_views import MemoryViews
+from ..adapters.postgres_log import LogDatastore, PostgresRecorder
+from ..adapters.signed_note import MAX_NOTE_CHARACTERS
+from ..adapters.sqlite_log import SqliteRecorder, open_datastore
+from ..application.check_views import check
+from ..application.ports import LogUnavailable
+from ..application.verdict import Finding, Verdict
+from ..projections.catalogue import VIEWS
+from .output import note
+from .refused import Refused
+from .settings import Settings
+from .wiring import open_stores, sealing
+
+#: How often a progress is told where no bar can be drawn.
+LINE_EVERY = 100_000
+
+AnyRecorder = SqliteRecorder | PostgresRecorder
+
+
+@contextmanager
+def reading(settings: Settings) -> Generator[AnyRecorder]:
+    """Give the store, opened to read only. Raises Refused."""
+    with ExitStack() as stack:
+        recorder: AnyRecorder
+        if settings.database:
+            recorder = PostgresRecorder(LogDatastore(settings.database))
+        elif not (settings.data / "log.db").is_file():
+            raise Refused(f"There is no log in {settings.data}.")
+        else:
+            recorder = SqliteRecorder(open_datastore(settings.data / "log.db", read_only=True))
+        stack.callback(recorder.close)
+        try:
+            yield recorder
+        except (LogUnavailable, PersistenceError, psycopg.Error) as error:
+            raise Refused(f"The log cannot be read: {error}") from error
+
+
+@contextmanager
+def keeping(settings: Settings) -> Generator[tuple[AnyRecorder, Keyring, CheckpointFile]]:
+    """Give the store with its keys and its file of checkpoints, to change who signs. Raises Refused."""
+    sealing(settings)  # refuses keys that lie in the data directory
+    with reading(settings):
+        pass  # there is a log
+    recorder: AnyRecorder
+    if settings.database:
+        recorder = PostgresRecorder(LogDatastore(settings.database))
+    else:
+        recorder = SqliteRecorder(open_datastore(settings.data / "log.db"))
+    try:
+        yield recorder, Keyring(settings.keys), CheckpointFile(settings.checkpoints)
+    except NothingToAccept as error:
+        raise Refused("The store holds what was signed last, so there is nothing to accept.") from error
+    except (KeysRefused, LogUnavailable, PersistenceError, psycopg.Error) as error:
+        raise Refused(str(error)) from error
+    finally:
+        recorder.close()
+
+
+def audit_data(
+    settings: Settings, pins: Sequence[str], hmac_keys: Mapping[str, bytes], progress: Callable[[int], object]
+) -> Verdict:
+    """Return the verdict on a store, and on the views beside it. What is not to be reached is `unchecked`."""
+    try:
+        with reading(settings) as recorder:
+            source = WholeLog(recorder, settings.checkpoints)
+            verdict = audit(source, pins=pins, hmac_keys=hmac_keys, progress=progress)
+        return _with_views(settings, verdict) if verdict.finding is None else verdict
+    except Refused as error:
+        return Verdict(verdict="unchecked", finding=Finding(reason=error.message))
+
+
+def _with_views(settings: Settings, verdict: Verdict) -> Verdict:
+    """Fold the facts again, and compare with the views as far as these are; a view that is not there is no fault."""
+    if not settings.database and not (settings.data / "views.db").exists():
+        return verdict
+    with open_stores(settings, MemoryWakeups()) as stores:
+        compared = 0
+        for view in VIEWS:
+            checked = check(stores.views, stores.log, view, MemoryViews())
+            compared += checked.comparable
+            if checked.differences:
+                finding = Finding(
+                    reason="a view is not what the facts fold into",
+                    field=f"{view.name} {checked.differences[0].key}",
+                    last=checked.position,
+                )
+                return msgspec.structs.replace(verdict, verdict="tampered", finding=finding)
+    return msgspec.structs.replace(verdict, views=compared)
+
+
+def read_pin(path: Path) -> str:
+    """Return the checkpoint in a file: a note, or the last line of a file of checkpoints. Raises Refused."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_NOTE_CHARACTERS).decode()
+        return msgspec.json.decode(text.splitlines()[0], type=str) if text.startswith('"') else text
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise Refused(f"{path} holds no checkpoint: {error}") from error
+
+
+def read_hmac_keys(paths: Sequence[Path]) -> dict[str, bytes]:
+    """Return the keys in these files, 64 hex digits each, by their names. Raises Refused."""
+    keys: dict[str, bytes] = {}
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                key = bytes.fromhex(file.read(4 * HMAC_KEY_BYTES).decode("ascii"))
+        except (OSError, ValueError) as error:
+            raise Refused(f"{path} holds no HMAC key: {error}") from error
+        if len(key) != HMAC_KEY_BYTES:
+            raise Refused(f"{path} holds no HMAC key of {2 * HMAC_KEY_BYTES} hex digits.")
+        keys[key_id(key)] = key
+    return keys
+
+
+@contextmanager
+def counting(size: int | None) -> Generator[Callable[[int], object]]:
+    """Give what is told how many facts were looked at: a bar on a terminal, a line now and then elsewhere."""
+    console = Console(file=sys.stderr)
+    if not console.is_terminal:
+        yield lambda facts: note(f"{facts} facts") if facts and facts % LINE_EVERY == 0 else None
+        return
+    columns = (TextColumn("facts"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("facts", total=size)
+        yield lambda facts: bar.update(task, completed=facts)

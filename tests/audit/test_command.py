@@ -1,0 +1,161 @@
+"""`steersman audit`: every verdict has its exit code, and what is no bundle is a verdict, never a traceback."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from steersman.ops.audit_command import command
+from steersman.tests.audit.conftest import World, attack_bundle
+from steersman.tests.audit.facts import said, steered, unsteered
+from steersman.tests.audit.test_opening import put, restored
+from steersman.tests.audit.test_tampering import note_of
+
+
+@pytest.fixture
+def run(store: World, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Run a command on the store, and fail if it ends with a traceback."""
+    if store.kind == "postgres":
+        monkeypatch.setenv("STEERSMAN_DATABASE", store.place)
+    else:
+        monkeypatch.delenv("STEERSMAN_DATABASE", raising=False)
+    data = store.home / "data"
+    data.mkdir()
+    monkeypatch.setenv("STEERSMAN_DATA", str(data))
+    monkeypatch.setenv("STEERSMAN_KEYS", str(store.home / "keys"))
+    store.checkpoints = data / "checkpoints.log"
+    if store.kind == "sqlite":
+        store.place = data / "log.db"
+
+    def invoke(*arguments: object, expect: int = 0) -> Result:
+        result = CliRunner().invoke(command, [str(argument) for argument in arguments])
+        assert result.exit_code == expect, (arguments, result.output, result.exception)
+        assert result.exception is None or isinstance(result.exception, SystemExit | click.ClickException)
+        return result
+
+    return invoke
+
+
+def test_a_bundle_is_exported_and_verified_elsewhere(store: World, run: Callable[..., Result], tmp_path: Path) -> None:
+    log = store.open()
+    unsteered(log, "other")
+    steered(log)
+    whole, one, clean = tmp_path / "all", tmp_path / "one", tmp_path / "clean"
+    run("export", "--all", "--output", whole)
+    run("export", "r", "-o", one)
+    run("export", "other", "-o", clean)
+    key = next(store.ring.directory.glob("*.hmac"))
+    verdict = json.loads(run("verify", whole, "--hmac-key", key, "--json", expect=10).stdout)
+    assert (verdict["verdict"], verdict["facts"], verdict["chained"], verdict["steering"]) == ("steered", 21, 21, 1)
+    assert "complete to 15 at size 21" in run("verify", one, expect=10).stdout
+    assert run("verify", clean).stdout.startswith("clean\n")
+    assert run("classify", "other").stdout.startswith("clean\n")
+    assert "amend by ada (human-review): applied" in run("classify", "r", expect=10).stdout
+    assert json.loads(run("verify", "--json", expect=10).stdout)["facts"] == 21
+
+
+def test_tampering_and_what_cannot_be_checked_have_their_codes(
+    store: World, run: Callable[..., Result], tmp_path: Path
+) -> None:
+    log = store.open()
+    unsteered(log)
+    pin, bundle = tmp_path / "pin", tmp_path / "bundle"
+    pin.write_text(log.checkpoint(), encoding="utf-8")
+    run("export", "--all", "-o", bundle)
+    attack_bundle(bundle, lambda loot: (loot.cut(4), loot.head.update(note=note_of(store, 4))))
+    run("verify", bundle)
+    answer = json.loads(run("verify", bundle, "--pin", pin, "--json", expect=20).stdout)
+    assert (answer["finding"]["position"], answer["finding"]["last"]) == (5, 6)
+    store.attack(lambda loot: loot.row(3).update(topic="x"))
+    shown = run("verify", expect=20).stdout
+    assert "position     3" in shown
+    assert "field        topic" in shown
+    run("verify", tmp_path / "nothing", expect=30)
+    run("verify", "--data", tmp_path / "nowhere", expect=20 if store.kind == "postgres" else 30)
+    run("verify", bundle, "--pin", bundle, expect=30)
+    run("verify", bundle, "--hmac-key", pin, expect=1)
+    run("verify", bundle, "--data", tmp_path, expect=2)
+    run("export", expect=2)
+
+
+def test_a_receipt_is_checked_offline_with_the_public_key_alone(
+    store: World, run: Callable[..., Result], tmp_path: Path
+) -> None:
+    log = store.open()
+    steered(log)
+    file, key = tmp_path / "receipt.json", log.key()
+    assert key is not None
+    file.write_text(run("receipt", "d").stdout, encoding="utf-8")
+    run("receipt", file, "--key", key.verifier_key, expect=10)
+    run("receipt", "nobody", expect=1)
+    genuine = json.loads(file.read_bytes())
+    for member in ("position", "leaf", "index", "leafHash", "payloadHash", "proof", "size", "checkpoint"):
+        value: Any = genuine[member]
+        changed = value + 1 if isinstance(value, int) else value[::-1]
+        file.write_text(json.dumps({**genuine, member: changed}), encoding="utf-8")
+        result = CliRunner().invoke(command, ["receipt", str(file), "--key", key.verifier_key])
+        assert result.exit_code in (20, 30), (member, result.output)
+    run("receipt", file, "--key", "nonsense", expect=30)
+
+
+def test_the_keeper_s_commands_rotate_keys_and_accept_a_restore(store: World, run: Callable[..., Result]) -> None:
+    restored(store)
+    run("rotate-key", expect=1)
+    assert "had signed 21 facts" in run("accept-restore").stderr
+    run("accept-restore", expect=1)
+    run("rotate-key")
+    log = store.open()
+    assert put(log, said("r", "And on.")) == 9
+    run("verify")
+
+
+def test_no_bundle_however_broken_ends_in_a_traceback(tmp_path: Path, postgres_free_world: World) -> None:
+    log = postgres_free_world.open()
+    steered(log)
+    good = postgres_free_world.export().read_bytes()
+    file, chance = tmp_path / "broken", random.Random(7)
+    broken = [b"", b"\n", b"{}", b"[]", b"null", b"\xff" * 1000, b"[" * 100_000, chance.randbytes(10_000)]
+    broken += [good[: chance.randrange(len(good))] for _ in range(60)]
+    broken += [good + b"x", good[: good.index(b"\n") + 1], good.replace(b'"facts":', b'"facts":1'), good[1:]]
+    for _ in range(250):
+        changed = bytearray(good)
+        for _ in range(chance.randrange(1, 4)):
+            changed[chance.randrange(len(changed))] = chance.randrange(256)
+        broken.append(bytes(changed))
+    lines = good.splitlines(keepends=True)
+    for _ in range(60):
+        some = lines.copy()
+        some.insert(chance.randrange(len(some)), some.pop(chance.randrange(len(some))))
+        broken.append(b"".join(some))
+    codes = set[int]()
+    for bundle in broken:
+        file.write_bytes(bundle)
+        result = CliRunner().invoke(command, ["verify", str(file)])
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        unharmed = [line for line in bundle.splitlines() if b'{"checkpoint"' not in line[:14]]
+        if result.exit_code == 10:  # only what says the same may still be called sound
+            assert said_the_same(unharmed, good), bundle
+        codes.add(result.exit_code)
+    assert codes >= {20, 30}
+    assert codes <= {10, 20, 30}
+
+
+def said_the_same(lines: list[bytes], good: bytes) -> bool:
+    """Whether a bundle holds the facts of a good one, in its order; checkpoints between them may be gone."""
+    facts = [json.loads(line)["envelope"] for line in lines if b'"envelope"' in line]
+    return facts == [json.loads(line)["envelope"] for line in good.splitlines() if b'"envelope"' in line]
+
+
+@pytest.fixture
+def postgres_free_world(tmp_path: Path) -> Any:
+    from contextlib import ExitStack
+
+    home = tmp_path / "world"
+    home.mkdir()
+    with ExitStack() as stack:
+        yield World("sqlite", home / "log.db", home, stack)
