@@ -39,7 +39,9 @@ def part(title: str, *after: int, agent: str | None = "ann", files: Sequence[str
 class Fleet(Story):
     """One coordinator run `r` with plan `w`, driven by hand."""
 
-    def __init__(self, *plan: ProposedSubtask, team: Sequence[Member] = TEAM, max_iterations: int = 6) -> None:
+    def __init__(
+        self, *plan: ProposedSubtask, team: Sequence[Member] = TEAM, max_iterations: int = 6, pinned: bool = False
+    ) -> None:
         super().__init__()
         self.team: tuple[Member, ...] = tuple(team)
         self._commits = 0
@@ -50,6 +52,7 @@ class Fleet(Story):
             goal="Sell things",
             user="alice",
             model_id="rehearsal",
+            model_pinned=pinned,
             plan=plan or None,
             max_steering_iterations=max_iterations,
         )
