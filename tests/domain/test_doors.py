@@ -19,8 +19,8 @@ from steersman.domain.steering import (
     RunNotActive,
     RunNotSteerable,
     SessionMismatch,
-    SteerRun,
     SteeringInvalid,
+    SteerRun,
 )
 from steersman.tests.domain.fleet import Fleet, part
 
