@@ -1,11 +1,11 @@
 """The port `Repositories` on git's own files, without a git: each call opens the repository for itself, in any thread."""
 
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dulwich.errors import NotGitRepository
 from dulwich.file import FileLocked
@@ -30,7 +30,7 @@ from ..application.ports import (
 )
 from ..domain.git import Commit
 from ..domain.workers import Fingerprint
-from . import git_commits, git_diff, git_workspace, git_worktrees
+from . import git_commits, git_diff, git_workspace, git_worktrees, settings_file
 from .git_checkout import ForbiddenPath
 from .git_landing import Landing, land, obstacle
 from .git_merge import is_ancestor, merge_bases, merge_commits
@@ -275,6 +275,14 @@ class GitRepositories:
         """Return the repository's branches, by name."""
         with opened(repository) as repo:
             return git_workspace.branches(repo)
+
+    def settings(self, repository: Path) -> Mapping[str, Any]:
+        """Return what the settings file in the repository's checkout says. Raises SettingsUnreadable."""
+        return settings_file.read_settings(repository)
+
+    def write_settings(self, repository: Path, changed: Mapping[str, Any]) -> None:
+        """Make the settings file say this too; it is on disk whole or not at all. Raises SettingsUnreadable."""
+        settings_file.write_settings(repository, changed)
 
     def diff(self, repository: Path, base: str, head: str, limit_bytes: int) -> str:
         """Return the unified diff between two commits, cut at *limit_bytes* with a line that says so."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -347,6 +347,10 @@ class WorktreeGone(Exception):
     """There is no such worktree."""
 
 
+class SettingsUnreadable(Exception):
+    """The settings that a repository holds cannot be understood, or not be written."""
+
+
 class WorktreeBusy(Exception):
     """The worktree's files changed under every look at them. Look again later."""
 
@@ -489,6 +493,14 @@ class Repositories(Protocol):
 
     def branches(self, repository: Path) -> Sequence[Branch]:
         """Return the repository's branches, by name."""
+        ...
+
+    def settings(self, repository: Path) -> Mapping[str, Any]:
+        """Return what the settings file in the repository's checkout says. Raises SettingsUnreadable."""
+        ...
+
+    def write_settings(self, repository: Path, changed: Mapping[str, Any]) -> None:
+        """Make the settings file say this too; it is on disk whole or not at all. Raises SettingsUnreadable."""
         ...
 
     def diff(self, repository: Path, base: str, head: str, limit_bytes: int) -> str:

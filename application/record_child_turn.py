@@ -1,18 +1,16 @@
 """The observer of a child's turn: its first sign of work is a proof, and what its agent asks is asked on the log."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, cast
-
-import msgspec
+from typing import TypeAlias
 
 from ..domain import answers, turns
-from ..domain.answers import ToolCall
 from ..domain.child_run import ChildRun, Turn
 from ..domain.event import Draft
 from ..domain.run import Run
 from ..domain.turns import Overtaken
 from .ports import AgentUpdate, PermissionAsked
 from .record_turn import TurnRecorder, output_bytes
+from .tool_call import tool_call
 from .workshop import Workshop
 
 #: How long an agent waits for an answer to a question before it goes on without; an approval waits for ever.
@@ -88,21 +86,3 @@ class ChildTurnRecorder(TurnRecorder):
         request = self._shop.runs.run(self._of).children[child].requests[request_id]
         self._answer = request.answer.value if request.answer else None
         return request.state
-
-
-def tool_call(asked: PermissionAsked) -> ToolCall:
-    """Return what a tool is to be used for, as far as its input says so in the usual places."""
-    try:
-        found: Any = msgspec.json.decode(asked.tool_input)
-    except msgspec.DecodeError:
-        found = None
-    named = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-    command = named.get("command")
-    words = " ".join(map(str, cast("list[object]", command))) if isinstance(command, list) else command
-    url = named.get("url")
-    return ToolCall(
-        tool_name=asked.tool_name,
-        tool_input=asked.tool_input,
-        command=words if isinstance(words, str) else None,
-        url=url if isinstance(url, str) else None,
-    )

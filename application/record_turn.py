@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from threading import Lock, Timer
+from threading import Lock, Timer, current_thread
 from uuid import uuid4
 
 from ..domain.agent_output import (
@@ -18,12 +18,17 @@ from ..domain.agent_output import (
 )
 from ..domain.child_run import output_stream
 from ..domain.event import Draft, Event, Text
+from ..domain.personal_data import redact_personal
 from .caller import Caller
+from .hold_back import unfinished
 from .ports import AgentUpdate, PermissionAsked
 from .run_log import RunLog
+from .tool_call import tool_call
 
 FLUSH_SECONDS = 0.1
 FLUSH_BYTES = 4_096
+#: How long words that may be the beginning of a secret wait for the rest of it.
+HOLD_SECONDS = 3.0
 MAX_TOOL_NAME = 500
 
 _KINDS = {"message": MessageDelta, "thought": Intent, "plan": Intent, "stderr": ToolOutput}
@@ -31,9 +36,11 @@ _KINDS = {"message": MessageDelta, "thought": Intent, "plan": Intent, "stderr": 
 
 class TurnRecorder:
     """
-    The observer of one turn. What it was told is durable after `close`; until then at most FLUSH_SECONDS behind.
+    The observer of one turn. What it was told is durable after `close`; until then at most FLUSH_SECONDS behind, and
+    the last word of what is not complete yet HOLD_SECONDS.
 
-    Pieces of the same kind that follow each other become one fact.
+    Pieces of the same kind that follow each other become one fact. What the run's policy does not let us keep is
+    taken out before.
     """
 
     def __init__(self, runs: RunLog, root: str, run_id: str, turn_id: str, model_id: str, used_bytes: int) -> None:
@@ -43,7 +50,11 @@ class TurnRecorder:
         self._turn_id = turn_id
         self._model_id = model_id
         self._used = used_bytes
-        self._pieces: list[str] = []
+        policy = runs.run(root).policy
+        self._redacts = policy.redact_pii
+        self._limit = min(policy.max_output_bytes, MAX_OUTPUT_BYTES)
+        #: By kind: what was not stored yet. Of all but the present kind only an unfinished word.
+        self._gathered: dict[str, list[str]] = {}
         self._kind = ""
         self._size = 0
         self._timer: Timer | None = None
@@ -61,12 +72,15 @@ class TurnRecorder:
             if update.kind in _KINDS:
                 self._gather(update.kind, update.text)
             else:
-                self._flush()
+                self._flush(hold=update.kind == "usage")
                 self._store([self._event(update)], len(update.text))
 
     def permission(self, asked: PermissionAsked) -> bool:
-        """Grant what the run grants by itself; deny the rest."""
-        return self._runs.run(self._root).auto_approve_tools
+        """Grant what the run grants by itself, but no command that a person has to see; deny the rest."""
+        run, command = self._runs.run(self._root), tool_call(asked).command
+        if command is not None and (not run.policy.shell_enabled or run.policy.why_asked(command) is not None):
+            return False
+        return run.auto_approve_tools
 
     def question(self, request_id: str, question: str) -> str | None:
         """Leave the question unanswered."""
@@ -85,42 +99,56 @@ class TurnRecorder:
 
     def _gather(self, kind: str, text: str) -> None:
         if kind != self._kind:
-            self._flush()
+            self._flush(hold=True)
         self._kind = kind
-        self._pieces.append(text)
+        self._gathered.setdefault(kind, []).append(text)
         self._size += len(text)
         if self._size >= FLUSH_BYTES:
-            self._flush()
-        elif self._timer is None:
+            self._flush(hold=True)
+        elif self._timer is None or self._timer.interval > FLUSH_SECONDS:
             # An agent that falls silent must not keep its last words from the feed.
-            self._timer = Timer(FLUSH_SECONDS, self._flush_late)
-            self._timer.daemon = True
-            self._timer.start()
+            self._arm(FLUSH_SECONDS)
 
-    def _flush_late(self) -> None:
+    def _arm(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = Timer(seconds, self._flush_late, kwargs={"hold": seconds < HOLD_SECONDS})
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _flush_late(self, *, hold: bool) -> None:
         with self._lock:
+            if self._timer is not current_thread():
+                # Others flushed while this one waited; what is held back since then has its time before it.
+                return
             try:
-                self._flush()
+                self._flush(hold=hold)
             except Exception as failure:  # noqa: BLE001
                 # The turn's own thread is told at its next report, and stops the turn there.
                 self.failure = failure
 
-    def _flush(self) -> None:
+    def _flush(self, *, hold: bool = False) -> None:
+        """Store what is gathered; with *hold*, all but what may be the beginning of a secret."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self._pieces:
-            return
-        text, kind = "".join(self._pieces), self._kind
-        self._pieces, self._size = [], 0
-        self._store([_said(kind, text, self._turn_id)], len(text.encode(errors="replace")))
+        gathered, self._gathered, self._size = self._gathered, {}, 0
+        for kind, pieces in gathered.items():
+            text = "".join(pieces)
+            cut = unfinished(text) if hold else len(text)
+            if text[cut:]:
+                self._gathered[kind] = [text[cut:]]
+            if text[:cut]:
+                self._store([self._output(kind, text[:cut])], len(text[:cut].encode(errors="replace")))
+        if self._gathered:
+            self._arm(HOLD_SECONDS)
 
     def _store(self, events: Sequence[Event], size: int) -> None:
-        if self._used > MAX_OUTPUT_BYTES:
+        if self._used > self._limit:
             return
         self._used += size
-        if self._used > MAX_OUTPUT_BYTES:
-            events = [OutputTruncated()]
+        if self._used > self._limit:
+            events = [OutputTruncated(limit_bytes=self._limit)]
         stream = output_stream(self._run_id)
         drafts = [Draft(stream=stream, event=event, run=self._run_id, root=self._root) for event in events]
         by = Caller(principal="agent", command_id=str(uuid4()))
@@ -129,12 +157,12 @@ class TurnRecorder:
     def _event(self, update: AgentUpdate) -> Event:
         match update.kind:
             case "tool_call":
-                name = Text(update.title[:MAX_TOOL_NAME])
-                return ToolCalled(call_id=update.call_id, tool_name=name, arguments=Text(update.text))
+                name = self._text(update.title[:MAX_TOOL_NAME])
+                return ToolCalled(call_id=update.call_id, tool_name=name, arguments=self._text(update.text))
             case "tool_result" if update.failed:
-                return ToolFailed(call_id=update.call_id, error_message=Text(update.text))
+                return ToolFailed(call_id=update.call_id, error_message=self._text(update.text))
             case "tool_result":
-                return ToolReturned(call_id=update.call_id, content=Text(update.text))
+                return ToolReturned(call_id=update.call_id, content=self._text(update.text))
             case "usage":
                 return TurnUsage(
                     turn_id=self._turn_id,
@@ -146,15 +174,17 @@ class TurnRecorder:
             case unknown:
                 raise ValueError(f"an agent cannot report {unknown!r}")
 
+    def _output(self, kind: str, words: str) -> Event:
+        match kind:
+            case "message":
+                return MessageDelta(delta=self._text(words), message_id=self._turn_id)
+            case "stderr":
+                return ToolOutput(stream="stderr", data=self._text(words))
+            case _:
+                return Intent(intent=self._text(words))
 
-def _said(kind: str, text: str, turn_id: str) -> Event:
-    match kind:
-        case "message":
-            return MessageDelta(delta=Text(text), message_id=turn_id)
-        case "stderr":
-            return ToolOutput(stream="stderr", data=Text(text))
-        case _:
-            return Intent(intent=Text(text))
+    def _text(self, words: str) -> Text:
+        return Text(redact_personal(words) if self._redacts else words)
 
 
 def output_bytes(runs: RunLog, run_id: str) -> int:

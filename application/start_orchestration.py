@@ -14,6 +14,7 @@ from ..domain.topology import with_topology
 from .caller import Answer, Caller
 from .ports import Agents, Clock, EventLog, Repositories, RepositoryUnusable
 from .register_project import load_project
+from .sandbox_policy import read_policy
 
 
 class UnknownModel(Invalid):
@@ -47,6 +48,7 @@ def start_orchestration(
         ProjectNotFound, NoTeam, Invalid, InvalidPlan: see the decision.
         UnknownModel: no agent answers to a model id that is asked for.
         WorkspaceUnavailable: the repository is missing or broken.
+        PolicyUnreadable: its settings cannot be understood, so nobody knows what its agents may do.
     """
     project = load_project(project_id, log)
     if not project.team:
@@ -56,8 +58,9 @@ def start_orchestration(
         tip = repositories.tip(Path(str(project.working_directory)), project.default_branch)
     except RepositoryUnusable as unusable:
         raise WorkspaceUnavailable(str(unusable), reason=unusable.code) from unusable
+    policy = read_policy(repositories, Path(str(project.working_directory)))
     command = msgspec.structs.replace(command, model_pinned=pinned_model is not None)
-    started = start_run(command, project, tip, str(project.working_directory), models)
+    started = start_run(command, project, tip, str(project.working_directory), models, policy)
     drafts = with_topology(Run(run_id=command.run_id), started)
     expected = {draft.stream: 0 for draft in drafts}
     return log.append(by.append(drafts, expected, clock.now(), answer(drafts) if answer else None))

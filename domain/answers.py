@@ -24,7 +24,6 @@ from .asking import (
     ToolApprovalRequired,
     call_digest,
     command_hash,
-    destructive_part,
     next_request_id,
 )
 from .child_run import ENDED, ChildRun
@@ -34,6 +33,8 @@ from .run import Run
 from .turns import Overtaken, child_at_work, is_cut_short
 
 MAX_SHOWN = 2_000
+#: Who resolved a request that the project's policy forbids.
+SANDBOX_POLICY = "sandbox_policy"
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,9 +70,11 @@ def ask_tool(run: Run, child_run_id: str, call: ToolCall) -> tuple[str, Sequence
     request_id = next_request_id(child.requests, turn_id, digest)
     if request_id in child.requests:
         return request_id, ()
-    part = destructive_part(call.command) if call.command is not None else None
-    if call.command is not None and part is not None:
-        return request_id, _ask_shell(run, child, request_id, digest, call.command, part)
+    if call.command is not None and not run.policy.shell_enabled:
+        return request_id, _refuse_shell(run, child, request_id, digest, call.command)
+    why = run.policy.why_asked(call.command) if call.command is not None else None
+    if call.command is not None and why is not None:
+        return request_id, _ask_shell(run, child, request_id, digest, call.command, why)
     grant = f"{call.tool_name}|{call.url or ''}"
     asked = ToolApprovalRequired(
         request_id=request_id,
@@ -271,17 +274,34 @@ def _auto(run: Run, child: ChildRun, asked: ToolApprovalRequired, source: str) -
     return tuple(run.on_child(child.run_id, event) for event in (asked, said, resolved))
 
 
-def _ask_shell(run: Run, child: ChildRun, request_id: str, digest: str, command: str, part: str) -> Sequence[Draft]:
-    message = Text(f"The command matches the destructive pattern {part!r}: {command[:MAX_SHOWN]}")
-    asked = ShellApprovalRequired(
+def _ask_shell(run: Run, child: ChildRun, request_id: str, digest: str, command: str, why: str) -> Sequence[Draft]:
+    asked = _shell(child, request_id, digest, command, why)
+    return (run.on_child(child.run_id, asked), _shown(run, child, request_id, "shell", asked.message))
+
+
+def _refuse_shell(run: Run, child: ChildRun, request_id: str, digest: str, command: str) -> Sequence[Draft]:
+    """Nobody is asked: the project's policy has said no, and that is whose denial it is."""
+    refused = ApprovalResolved(
+        request_id=request_id,
+        run_id=child.run_id,
+        approved=False,
+        expired=False,
+        scope="once",
+        resolved_by=SANDBOX_POLICY,
+    )
+    asked = _shell(child, request_id, digest, command, "The project's policy allows no command")
+    return tuple(run.on_child(child.run_id, event) for event in (asked, refused))
+
+
+def _shell(child: ChildRun, request_id: str, digest: str, command: str, why: str) -> ShellApprovalRequired:
+    return ShellApprovalRequired(
         request_id=request_id,
         command_length=len(command),
         command_hash=command_hash(command),
-        message=message,
+        message=Text(f"{why}: {command[:MAX_SHOWN]}"),
         turn_id=child.turn.turn_id if child.turn else "",
         call_digest=digest,
     )
-    return (run.on_child(child.run_id, asked), _shown(run, child, request_id, "shell", message))
 
 
 def _shown(run: Run, child: ChildRun, request_id: str, kind: Literal["tool", "shell"], name: Text) -> Draft:

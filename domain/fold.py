@@ -252,6 +252,7 @@ def _begin(run: Run, run_id: str, event: CoordinatorStarted) -> Run:
         autopilot=event.autopilot,
         max_steering_iterations=event.max_steering_iterations,
         gates=event.gates,
+        policy=event.policy,
         retries=event.retries,
     )
 

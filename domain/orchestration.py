@@ -12,8 +12,10 @@ from .planning import ProposedSubtask, make_plan
 from .project import Project
 from .rejected import Invalid, Rejected
 from .run import CoordinatorStarted, Run
+from .sandbox import SandboxPolicy
 
 MAX_GOAL_BYTES = 65_536
+DEFAULT_POLICY = SandboxPolicy()
 
 
 class StartRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +46,12 @@ class NoTeam(Rejected):
 
 
 def start_run(
-    command: StartRun, project: Project, base: Commit, repository: str, models: Mapping[str, str]
+    command: StartRun,
+    project: Project,
+    base: Commit,
+    repository: str,
+    models: Mapping[str, str],
+    policy: SandboxPolicy = DEFAULT_POLICY,
 ) -> Sequence[Draft]:
     """
     Start a coordinator run at *base*, with the given plan if there is one.
@@ -77,6 +84,7 @@ def start_run(
         autopilot=command.autopilot,
         max_steering_iterations=command.max_steering_iterations,
         gates=project.gates,
+        policy=policy,
         retried_from=command.retried_from,
         retries=command.retries,
     )

@@ -12,6 +12,7 @@ from .event import Draft, Event, Text
 from .gates import GateSpec
 from .git import Commit
 from .outcome_spec import OutcomeSpec
+from .sandbox import SandboxPolicy
 from .work_plan import WorkPlan
 
 RunStatus = Literal["in_progress", "awaiting_review", "completed", "declined", "merge_failed", "failed"]
@@ -43,6 +44,7 @@ class CoordinatorStarted(Event, frozen=True, kw_only=True):
     gates: tuple[GateSpec, ...] = ()
     #: Whether the caller chose the model, so that it wins over every member's own.
     model_pinned: bool = False
+    policy: SandboxPolicy = SandboxPolicy()
     #: The failed run that this one tries again, and how many there are in that chain.
     retried_from: str | None = None
     retries: int = 0
@@ -76,6 +78,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     directives: Mapping[str, Directive] = {}
     max_steering_iterations: int = 6
     gates: tuple[GateSpec, ...] = ()
+    #: What the project let its agents do when the run started.
+    policy: SandboxPolicy = SandboxPolicy()
     #: What no agent under this run needs to ask any more.
     grants: frozenset[str] = frozenset()
     #: Why the next gate has to show that the coordinator gave something up to a person.

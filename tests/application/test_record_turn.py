@@ -1,0 +1,148 @@
+"""What is kept of an agent's words: whole, in order, and without what must not be kept, however it is cut."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steersman.adapters.secret_shapes import redact
+from steersman.application.hold_back import unfinished
+from steersman.application.ports import AgentUpdate, PermissionAsked
+from steersman.application.record_turn import TurnRecorder
+from steersman.application.run_log import RunLog
+from steersman.domain.agent_output import MessageDelta, OutputTruncated, ToolOutput
+from steersman.domain.event import Event
+from steersman.domain.personal_data import redact_personal
+from steersman.domain.run import CoordinatorStarted, Run
+from steersman.domain.sandbox import SandboxPolicy
+from steersman.tests.application.service import Service, part
+
+SECRETS = (
+    "ghp_" + "a1B2" * 9,
+    "password=hunter2hunter2",
+    "Authorization: Bearer abcdefghijklmnop1234",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEabc/+==\nMIIEdef\n-----END RSA PRIVATE KEY-----",
+    "postgres://user:opensesame@host/db",
+    "MY_API_KEY='four words of 1 secret'",
+    '{"apiKey": "abc123def456"}',
+)
+
+
+class PolicyRuns(RunLog):
+    """The runs of a service, under another policy."""
+
+    policy = SandboxPolicy()
+
+    def run(self, root: str) -> Run:
+        return msgspec.structs.replace(super().run(root), policy=self.policy)
+
+
+def recorded(*updates: tuple[str, str], policy: SandboxPolicy | None = None) -> list[Event]:
+    """What is on the log when a turn has reported this."""
+    service = Service()
+    service.start(part("One"))
+    runs = PolicyRuns(service.log, service.clock)  # type: ignore[arg-type]
+    runs.policy = policy or SandboxPolicy()
+    recorder = TurnRecorder(runs, "r", "r", "turn", "rehearsal", 0)
+    for kind, text in updates:
+        recorder.update(AgentUpdate(kind=kind, text=text))
+    recorder.close()
+    return [event for event in service.events if event.OUTPUT]
+
+
+def words(events: Sequence[Event], kind: type[Event] = MessageDelta) -> str:
+    """What was said, put together, as the log would keep it."""
+    found = (getattr(event, "delta", None) or getattr(event, "data", None) for event in events if type(event) is kind)
+    return "".join(redact(str(text)) for text in found)
+
+
+@pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: secret[:12])
+def test_a_secret_is_found_wherever_the_agent_cuts_it(secret: str) -> None:
+    text = f"Look at this: {secret} and go on. "
+    for cut in range(1, len(text)):
+        kept = unfinished(text[:cut])
+        stored = redact(text[:kept]) + redact(text[kept:])
+        assert stored == redact(text), cut
+
+
+@pytest.mark.parametrize("between", ["stderr", "thought", "usage"])
+def test_a_secret_is_found_though_something_else_is_said_in_the_middle_of_it(between: str) -> None:
+    events = recorded(("message", "Use ghp_a1B2a1B2a1B2"), (between, "x"), ("message", "a1B2a1B2a1B2 now."))
+    assert words(events) == "Use [redacted] now."
+
+
+def test_words_are_kept_whole_and_in_order() -> None:
+    events = recorded(*(("message", f"word{n} ") for n in range(3_000)), ("stderr", "oops\n"))
+    assert words(events) == "".join(f"word{n} " for n in range(3_000))
+    assert words(events, ToolOutput) == "oops\n"
+
+
+@given(st.text(alphabet="ab \n:-", max_size=300), st.integers(0, 300))
+def test_what_is_held_back_and_what_is_not_make_the_whole(text: str, cut: int) -> None:
+    kept = unfinished(text[:cut])
+    assert 0 <= kept <= len(text[:cut])
+
+
+def test_a_word_without_an_end_is_let_go() -> None:
+    assert unfinished("x" * 100_000) == 100_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mail jane.doe+x@mail.example.org.", "mail [redacted]."),
+        ("from 10.1.2.3:8080 to 192.168.0.255", "from [redacted]:8080 to [redacted]"),
+        ("at 2001:db8::1, ::1 and fe80::1ff:fe23:4567:890a", "at [redacted], [redacted] and [redacted]"),
+        ("1.2.3 at 12:34:56, std::vector, a::b, 300.1.1.1, v1.2.3.4.5", None),
+        ("git@github.com:me/it.git, @dataclass, a@b", None),
+    ],
+)
+def test_addresses_of_people_and_machines_are_taken_out_and_nothing_else(text: str, expected: str | None) -> None:
+    assert redact_personal(text) == (text if expected is None else expected)
+
+
+def test_personal_data_is_kept_where_the_policy_says_so() -> None:
+    said = ("message", "Ask jane@example.org. ")
+    assert words(recorded(said)) == "Ask [redacted]. "
+    assert words(recorded(said, policy=SandboxPolicy(redact_pii=False))) == "Ask jane@example.org. "
+
+
+def test_output_beyond_the_policys_limit_is_cut_off_once_and_said_to_be() -> None:
+    events = recorded(*(("stderr", "x" * 60 + "\n"),) * 200, policy=SandboxPolicy(max_output_bytes=5_000))
+    assert [event.limit_bytes for event in events if isinstance(event, OutputTruncated)] == [5_000]
+    assert len(words(events, ToolOutput)) <= 5_000
+
+
+@pytest.mark.parametrize(
+    ("command", "policy", "granted"),
+    [
+        ("ls", SandboxPolicy(), True),
+        ("rm -rf .", SandboxPolicy(), False),
+        ("ls", SandboxPolicy(shell_enabled=False), False),
+        ("ls", SandboxPolicy(require_approval_for_all_shell=True), False),
+    ],
+)
+def test_a_reviewer_runs_no_command_that_a_person_has_to_see(
+    command: str, policy: SandboxPolicy, granted: bool
+) -> None:
+    service = Service()
+    service.start(part("One"))
+
+    class Trusting(RunLog):
+        def run(self, root: str) -> Run:
+            return msgspec.structs.replace(super().run(root), policy=policy, auto_approve_tools=True)
+
+    recorder = TurnRecorder(Trusting(service.log, service.clock), "r", "r", "t", "rehearsal", 0)  # type: ignore[arg-type]
+    asked = PermissionAsked(
+        request_id="q", tool_name="run", tool_input=msgspec.json.encode({"command": command}).decode()
+    )
+    assert recorder.permission(asked) is granted
+
+
+def test_the_policy_that_a_run_started_under_is_on_the_log() -> None:
+    service = Service()
+    service.start(part("One"))
+    (started,) = service.told(CoordinatorStarted)
+    assert started.policy == service.run.policy == SandboxPolicy()
