@@ -144,7 +144,7 @@ def _charge(run: Run, event: SteeringDecided) -> Run:
         return run
     plan = work_plan.change_subtasks(
         run.plan,
-        [int(subtask_id) for subtask_id in event.rotated_from],
+        [subtask_id for subtask_id in run.plan.subtasks if str(subtask_id) in event.rotated_from],
         lambda s: msgspec.structs.replace(s, locked_out=s.locked_out | {event.rotated_from[str(s.subtask_id)]}),
     )
     if event.charged:
