@@ -9,7 +9,7 @@ from .define_outcome import begin_draft
 from .event import Draft, Text
 from .git import Commit
 from .planning import ProposedSubtask, make_plan
-from .project import Project
+from .project import Project, ProjectDeleting
 from .rejected import Invalid, Rejected
 from .run import CoordinatorStarted, Run
 from .sandbox import SandboxPolicy
@@ -67,6 +67,8 @@ def start_run(
         raise Invalid(f"`goal` must have 1 to {MAX_GOAL_BYTES} bytes and cannot be blank.")
     if command.start_mode == "define_outcome" and command.plan is not None:
         raise Invalid('A run that brings its `plan` has nothing to define. Send `"start_mode": "direct"` with it.')
+    if project.state != "active":
+        raise ProjectDeleting
     if not project.team:
         raise NoTeam
     run = Run(run_id=command.run_id)

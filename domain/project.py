@@ -9,13 +9,25 @@ import msgspec
 
 from .event import Draft, Event, Fact, Text
 from .gates import GateSpec
+from .project_facts import (
+    CharterReplaced,
+    MemberReassigned,
+    MemberRetired,
+    ProjectDeleted,
+    ProjectDeletionStarted,
+    ProjectRenamed,
+    ProjectRole,
+    ProviderSettingsReplaced,
+    RoleGranted,
+    RoleRevoked,
+)
 from .rejected import Invalid, Rejected
 from .team import ROLES, Member, next_name
 
-ProjectRole = Literal["viewer", "contributor", "owner"]
-
 MAX_MEMBERS = 100
 MAX_NAME_BYTES = 200
+#: Agents that every team has, by another name or none; nobody is taken on, retired or re-roled under these.
+BUILT_IN = frozenset({"scribe", "ralph", "rai"})
 
 # Events
 
@@ -64,7 +76,13 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     default_provider: str | None = None
     default_model_github_copilot: str | None = None
     default_model_microsoft_foundry: str | None = None
+    blueprint_generation_model: str | None = None
+    workflow_generation_model: str | None = None
+    outcome_spec_generation_model: str | None = None
     gates: tuple[GateSpec, ...] = ()
+    state: Literal["active", "deleting", "deleted"] = "active"
+    #: What was written; a member without one has the charter of their role.
+    charters: Mapping[str, Text] = {}
     members: tuple[Member, ...] = ()
     roles: Mapping[str, ProjectRole] = {}
     created_at: datetime | None = None
@@ -94,7 +112,43 @@ def evolve(project: Project, fact: Fact) -> Project:
             )
             return msgspec.structs.replace(project, members=(*project.members, member))
         case _:
+            return _evolve_changes(project, fact.event, fact.at.isoformat())
+
+
+def _evolve_changes(project: Project, event: Event, at: str) -> Project:
+    replace = msgspec.structs.replace
+    match event:
+        case ProjectRenamed():
+            return replace(project, name=event.name)
+        case ProviderSettingsReplaced():
+            fields = msgspec.structs.asdict(event)
+            return replace(project, **fields)
+        case RoleGranted():
+            return replace(project, roles={**project.roles, event.user: event.role})
+        case RoleRevoked():
+            return replace(project, roles={user: role for user, role in project.roles.items() if user != event.user})
+        case MemberRetired():
+            return _change_member(project, event.name, active=False)
+        case MemberReassigned():
+            kept = {name: words for name, words in project.charters.items() if name != event.name}
+            fields = {"role_id": event.role_id, "role_title": event.role_title, "changed_at": at}
+            return _change_member(replace(project, charters=kept), event.name, **fields)
+        case CharterReplaced():
+            written = replace(project, charters={**project.charters, event.name: event.content})
+            return _change_member(written, event.name, changed_at=at)
+        case ProjectDeletionStarted():
+            return replace(project, state="deleting")
+        case ProjectDeleted():
+            return replace(project, state="deleted")
+        case _:
             return project
+
+
+def _change_member(project: Project, name: str, **changes: object) -> Project:
+    members = tuple(
+        msgspec.structs.replace(member, **changes) if member.name == name else member for member in project.members
+    )
+    return msgspec.structs.replace(project, members=members)
 
 
 def replay(facts: Iterable[Fact]) -> Project:
@@ -130,6 +184,18 @@ class AddMember(msgspec.Struct, frozen=True, kw_only=True):
     model_id: str | None = None
 
 
+class ProjectDeleting(Rejected):
+    """The project is being deleted, so it takes no more changes and no more orchestrations."""
+
+    code = "project_deleting"
+
+
+class BuiltInMember(Invalid):
+    """This name belongs to an agent that is built in. It cannot be taken on, retired or given another role."""
+
+    code = "built_in_member"
+
+
 class MemberExists(Rejected):
     """The team already has a member with this name."""
 
@@ -160,7 +226,9 @@ def create_project(command: CreateProject) -> Draft:
 
 
 def add_member(project: Project, command: AddMember) -> Draft:
-    """Add a member under the given name, or the next free one of its role."""
+    """Add a member under the given name, or the next free one of its role. Raises Invalid, MemberExists, TeamFull."""
+    if project.state != "active":
+        raise ProjectDeleting
     role = ROLES.get(command.role_id)
     if role is None:
         raise Invalid(f"There is no role {command.role_id!r}. GET /api/catalog/roles lists the roles.")
@@ -170,6 +238,8 @@ def add_member(project: Project, command: AddMember) -> Draft:
     name = command.name.strip() if command.name is not None else next_name(role.id, taken)
     if not name or len(name.encode()) > MAX_NAME_BYTES or not name.isprintable():
         raise Invalid(f"`name` must have 1 to {MAX_NAME_BYTES} bytes, printable and not blank.")
+    if name.casefold() in BUILT_IN:
+        raise BuiltInMember
     if name in taken:
         raise MemberExists
     event = MemberAdded(

@@ -78,6 +78,14 @@ def end_deleted(run: Run) -> Sequence[Draft]:
     return stop_drafts(run, str(uuid5(NAMESPACE_OID, f"{run.run_id}/deleted/{len(run.directives)}")), "deleted")
 
 
+def end_with_project(run: Run) -> Sequence[Draft]:
+    """Stop a run whose project is being deleted. What is being merged ends by itself."""
+    if run.ended or run.stopping or run.merging:
+        return ()
+    directive_id = str(uuid5(NAMESPACE_OID, f"{run.run_id}/project-deleted/{len(run.directives)}"))
+    return stop_drafts(run, directive_id, "project_deleted")
+
+
 def stop_drafts(run: Run, directive_id: str, ends_as: str) -> Sequence[Draft]:
     """Return the receipt of a stop of the whole run that nobody's token asked for; *ends_as* is the runs' reason."""
     parts = run.plan.subtasks.values() if run.plan else ()

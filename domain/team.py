@@ -21,6 +21,26 @@ ROLES: dict[str, Role] = {
         Role(id="technical-writer", title="Technical Writer", summary="Explains the product to its users."),
         Role(id="architect", title="Architect", summary="Chooses the structure, and keeps it simple."),
         Role(id="security-engineer", title="Security Engineer", summary="Finds what can be abused, and closes it."),
+        Role(id="backend-engineer", title="Backend Engineer", summary="Builds services, interfaces and their storage."),
+        Role(id="frontend-engineer", title="Frontend Engineer", summary="Builds what people see and use."),
+        Role(id="mobile-engineer", title="Mobile Engineer", summary="Builds applications for telephones and tablets."),
+        Role(id="data-engineer", title="Data Engineer", summary="Moves and shapes data, and keeps it right."),
+        Role(id="data-analyst", title="Data Analyst", summary="Reads from data what is so, and how sure that is."),
+        Role(id="machine-learning-engineer", title="Machine Learning Engineer", summary="Trains and serves models."),
+        Role(id="database-engineer", title="Database Engineer", summary="Designs schemas, queries and migrations."),
+        Role(id="devops-engineer", title="DevOps Engineer", summary="Builds, ships and configures what others write."),
+        Role(id="site-reliability-engineer", title="Site Reliability Engineer", summary="Keeps services up."),
+        Role(
+            id="performance-engineer", title="Performance Engineer", summary="Measures, and makes the slow part fast."
+        ),
+        Role(
+            id="accessibility-specialist", title="Accessibility Specialist", summary="Lets everybody use the product."
+        ),
+        Role(id="ux-designer", title="UX Designer", summary="Designs how people get done what they came for."),
+        Role(id="researcher", title="Researcher", summary="Finds out what is known, with its sources."),
+        Role(id="code-reviewer", title="Code Reviewer", summary="Reads changes and says what is wrong with them."),
+        Role(id="release-manager", title="Release Manager", summary="Decides what ships when, and tells everybody."),
+        Role(id="lead", title="Lead", summary="Splits a goal into parts and keeps them together."),
     )
 }
 
@@ -36,6 +56,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     active: bool = True
     #: When the member joined, RFC 3339.
     since: str = ""
+    #: When their role or charter last became another one; empty: never.
+    changed_at: str = ""
 
 
 def next_name(role_id: str, taken: set[str]) -> str:

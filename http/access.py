@@ -60,14 +60,16 @@ class Access:
         self._projects = OrderedDict[str, Project]()
         self._places = OrderedDict[str, RunPlace]()
 
-    def project(self, principal: Principal, project_id: str, *, change: bool = False) -> Project:
-        """Return a project that the principal may see, or change. Raises ProjectNotFound, Forbidden."""
+    def project(self, principal: Principal, project_id: str, *, change: bool = False, own: bool = False) -> Project:
+        """Return a project that the principal may see, change, or dispose of. Raises ProjectNotFound, Forbidden."""
         project = self.known(project_id)
         role = project.roles.get(principal.user)
         if role is None:
             raise ProjectNotFound
-        if change and (role == "viewer" or principal.scope != "operator"):
+        if (change or own) and (role == "viewer" or principal.scope != "operator"):
             raise Forbidden(_why_not(principal))
+        if own and role != "owner":
+            raise Forbidden("Only an owner of this project may do that.")
         return project
 
     def operator(self, principal: Principal) -> None:
@@ -85,7 +87,10 @@ class Access:
             Forbidden: the run is somebody else's, or is only to be looked at.
         """
         place = self.place(run_id.lower())
-        role = self.known(place.project_id).roles.get(principal.user)
+        try:
+            role = self.known(place.project_id).roles.get(principal.user)
+        except ProjectNotFound as gone:
+            raise RunNotFound from gone
         if role is None and hides:
             raise RunNotFound
         if role is None:
@@ -135,7 +140,7 @@ class Access:
                 project = evolve(project, fact)
             if len(facts) < PAGE:
                 break
-        if project.version == 0:
+        if project.version == 0 or project.state == "deleted":
             raise ProjectNotFound
         with self._lock:
             _keep(self._projects, project_id, project)

@@ -31,6 +31,7 @@ class MemberBody(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     default_model: str | None
     is_named: bool
+    is_built_in: bool = False
     charter_created_at: str
     charter_updated_at: str
 
@@ -74,7 +75,7 @@ def show_team(project_id: FromPath[str], reading: Reads) -> TeamBody:
     project = reading.access.project(reading.principal, project_id)
     if not project.members:
         raise TeamNotFound
-    return TeamBody(project_name=project.name.value, members=[_shown(member) for member in project.members])
+    return TeamBody(project_name=project.name.value, members=[shown(member) for member in project.members])
 
 
 @post(
@@ -111,7 +112,7 @@ def _joined(draft: Draft, command: Command) -> MemberBody:
     event = draft.event
     assert isinstance(event, MemberAdded)
     since = command.clock.now().isoformat()
-    return _shown(
+    return shown(
         Member(
             name=event.name,
             role_id=event.role_id,
@@ -122,7 +123,7 @@ def _joined(draft: Draft, command: Command) -> MemberBody:
     )
 
 
-def _shown(member: Member) -> MemberBody:
+def shown(member: Member) -> MemberBody:
     return MemberBody(
         name=member.name,
         role_id=member.role_id,
@@ -131,5 +132,5 @@ def _shown(member: Member) -> MemberBody:
         default_model=member.model_id,
         is_named=not member.name.startswith(next_name(member.role_id, set())),
         charter_created_at=member.since,
-        charter_updated_at=member.since,
+        charter_updated_at=member.changed_at or member.since,
     )

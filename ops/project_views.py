@@ -7,10 +7,14 @@ from time import monotonic
 import msgspec
 import structlog
 
+from ..application.delete_project import go_on
 from ..application.ports import EventLog, Views, Wakeups
 from ..application.project_views import Batches, View, ViewStore, advance, prepare
-from ..projections import open_runs
+from ..application.run_log import RunLog
+from ..projections import open_runs, project_view
 from ..projections.catalogue import VIEWS
+from ..projections.view import Row
+from ..projections.view import View as FoldedView
 
 #: How long a fact may wait for a wake-up that was lost.
 POLL_SECONDS = 0.5
@@ -30,10 +34,24 @@ def open_run_ids(views: Views, log: EventLog) -> Iterator[str]:
     A view that does not come that far in time is read as it is: what it misses is found by the next sweep.
     """
     views.wait(open_runs.VIEW.name, log.head(), CATCH_UP_SECONDS)
+    yield from (row.run_id for row in listed(views, open_runs.VIEW, open_runs.GROUP))
+
+
+def listed(views: Views, view: FoldedView[Row], group: str) -> Iterator[Row]:
+    """Return every row of a group, the highest first."""
     before: int | None = None
-    while rows := views.list(open_runs.VIEW.name, open_runs.GROUP, before=before):
-        yield from (row.key for row in rows)
+    while rows := views.list(view.name, group, before=before):
+        yield from (view.decode(row.body) for row in rows)
         before = rows[-1].order
+
+
+def sweep(views: Views, runs: RunLog) -> Iterator[str]:
+    """Return the same as `open_run_ids`, after every deletion of a project that is under way has gone on."""
+    views.wait(open_runs.VIEW.name, runs.log.head(), CATCH_UP_SECONDS)
+    deleting = [row.project_id for row in listed(views, project_view.VIEW, project_view.DELETING)]
+    found = [(row.run_id, row.project_id) for row in listed(views, open_runs.VIEW, open_runs.GROUP)]
+    go_on(deleting, found, runs)
+    return open_run_ids(views, runs.log)
 
 
 class Watched(msgspec.Struct):

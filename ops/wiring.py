@@ -35,7 +35,7 @@ from ..domain.catalogue import CATALOGUE
 from ..http.app import create_app
 from ..http.given import Services
 from ..http.given import Settings as HttpSettings
-from .project_views import ViewKeeper, open_run_ids
+from .project_views import ViewKeeper, sweep
 from .refused import Refused
 from .settings import Settings
 
@@ -110,7 +110,7 @@ def open_service(settings: Settings, agents_file: Path | None) -> Generator[Serv
             settings.worktrees,
             settings.stall_seconds,
         )
-        driver = Driver(shop, wakeups, partial(open_run_ids, stores.views, stores.log), max_agents=settings.max_agents)
+        driver = Driver(shop, wakeups, partial(sweep, stores.views, services.runs), max_agents=settings.max_agents)
         driver.start()
         stack.callback(driver.stop)
         yield Service(app=create_app(services), feed=feed, tokens=tokens)

@@ -4,12 +4,25 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ..domain.event import Fact
-from ..domain.project import Project, ProjectCreated, ProjectRole, evolve, project_stream
+from ..domain.event import Fact, Text
+from ..domain.project import Project, ProjectCreated, evolve, project_stream
+from ..domain.project_facts import ProjectDeleted, ProjectRole, RoleGranted, RoleRevoked
 from ..domain.team import Member
 from .view import Rows, View
 
-VERSION = 1
+VERSION = 2
+
+#: The group, and the state, of the projects that are being deleted.
+DELETING = "deleting"
+#: What of a project is shown as it stands in the domain's own fold.
+DEFAULTS = (
+    "default_provider",
+    "default_model_github_copilot",
+    "default_model_microsoft_foundry",
+    "blueprint_generation_model",
+    "workflow_generation_model",
+    "outcome_spec_generation_model",
+)
 
 
 class Internal(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +73,7 @@ class RoleView(msgspec.Struct, frozen=True, kw_only=True):
     project_id: str
     user: str
     role: ProjectRole
-    #: The position of the project's first fact: the later, the newer.
+    #: The position of the fact that first gave it: the later, the newer.
     position: int
 
 
@@ -73,6 +86,8 @@ def apply(rows: Rows[ProjectView], fact: Fact) -> Mapping[str, ProjectView | Non
     """Fold one fact of a project's own stream."""
     if isinstance(fact.event, ProjectCreated):
         return {fact.event.project_id: _created(fact, fact.event)}
+    if isinstance(fact.event, ProjectDeleted):
+        return {fact.event.project_id: None}
     project_id = fact.stream.partition("/")[2]
     row = rows.get(project_id) if fact.stream == project_stream(project_id) else None
     return {} if row is None else {project_id: _next(row, fact)}
@@ -96,20 +111,41 @@ def _created(fact: Fact, event: ProjectCreated) -> ProjectView:
 
 
 def _next(row: ProjectView, fact: Fact) -> ProjectView:
-    project = evolve(Project(members=row.kept.members, roles=row.kept.roles), fact)
+    same = {name: getattr(row, name) for name in DEFAULTS}
+    before = Project(name=Text(row.name), members=row.kept.members, roles=row.kept.roles, **same)
+    project = evolve(before, fact)
     kept = msgspec.structs.replace(
         row.kept, members=project.members, roles=dict(project.roles), version=project.version
     )
-    return msgspec.structs.replace(row, updated_at=fact.at.isoformat(), internal=kept)
+    same = {name: getattr(project, name) for name in DEFAULTS}
+    return msgspec.structs.replace(
+        row,
+        name=project.name.value,
+        # Whatever else is said about a project that is being deleted, it stays that.
+        state="deleting" if DELETING in (row.state, project.state) else row.state,
+        updated_at=fact.at.isoformat(),
+        internal=kept,
+        **same,
+    )
 
 
 def apply_roles(rows: Rows[RoleView], fact: Fact) -> Mapping[str, RoleView | None]:
-    """Fold one fact: whoever creates a project owns it."""
-    event = fact.event
-    if not isinstance(event, ProjectCreated):
-        return {}
-    row = RoleView(project_id=event.project_id, user=event.owner, role="owner", position=fact.position)
-    return {role_key(event.project_id, event.owner): row}
+    """Fold one fact: whoever creates a project owns it, and owners say who else has which role."""
+    match fact.event:
+        case ProjectCreated() as event:
+            row = RoleView(project_id=event.project_id, user=event.owner, role="owner", position=fact.position)
+            return {role_key(event.project_id, event.owner): row}
+        case RoleGranted() as event:
+            key = role_key(event.project_id, event.user)
+            known = rows.get(key)
+            position = fact.position if known is None else known.position
+            return {key: RoleView(project_id=event.project_id, user=event.user, role=event.role, position=position)}
+        case RoleRevoked() as event:
+            return {role_key(event.project_id, event.user): None}
+        case ProjectDeleted() as event:
+            return {role_key(event.project_id, user): None for user in event.users}
+        case _:
+            return {}
 
 
 def role_key(project_id: str, user: str) -> str:
@@ -122,7 +158,11 @@ def user_group(user: str) -> str:
     return f"user/{user}"
 
 
-VIEW = View("project", VERSION, ProjectView, apply=apply, place=lambda row: ("", row.kept.position))
+def _place(row: ProjectView) -> tuple[str, int]:
+    return DELETING if row.state == DELETING else "", row.kept.position
+
+
+VIEW = View("project", VERSION, ProjectView, apply=apply, place=_place)
 ROLES_VIEW = View(
     "project_roles", VERSION, RoleView, apply=apply_roles, place=lambda row: (user_group(row.user), row.position)
 )

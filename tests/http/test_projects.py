@@ -151,16 +151,11 @@ def test_an_unknown_project_is_404(api: Any) -> None:
         assert (response.status_code, response.json()["error"]) == (404, "project_not_found")
 
 
-def test_the_catalogue_has_the_six_roles(api: Any) -> None:
+def test_the_catalogue_lists_every_role_once(api: Any) -> None:
     roles = api.client().get("/api/catalog/roles").json()
-    assert [role["id"] for role in roles] == [
-        "software-engineer",
-        "tester",
-        "product-manager",
-        "technical-writer",
-        "architect",
-        "security-engineer",
-    ]
+    ids = [role["id"] for role in roles]
+    assert len(set(ids)) == len(ids) == 22
+    assert {"software-engineer", "tester", "product-manager", "technical-writer", "architect"} < set(ids)
     assert set(roles[0]) == {"id", "title", "summary", "default_model"}
 
 
