@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Literal
 
+import msgspec
+
 from steersman.domain import gate_signals, review, steering, turns, workers
 from steersman.domain.child_run import ChildRun
 from steersman.domain.directive import Directive, Severity, Source
@@ -10,6 +12,7 @@ from steersman.domain.dispatch import advance
 from steersman.domain.effects import Effect, next_effects
 from steersman.domain.event import Event
 from steersman.domain.gate_signals import RequestChanges, Signal, Touched
+from steersman.domain.gates import GateSpec
 from steersman.domain.git import Commit
 from steersman.domain.orchestration import StartRun, start_run
 from steersman.domain.planning import ProposedSubtask
@@ -40,7 +43,12 @@ class Fleet(Story):
     """One coordinator run `r` with plan `w`, driven by hand."""
 
     def __init__(
-        self, *plan: ProposedSubtask, team: Sequence[Member] = TEAM, max_iterations: int = 6, pinned: bool = False
+        self,
+        *plan: ProposedSubtask,
+        team: Sequence[Member] = TEAM,
+        max_iterations: int = 6,
+        pinned: bool = False,
+        gates: Sequence[GateSpec] = (),
     ) -> None:
         super().__init__()
         self.team: tuple[Member, ...] = tuple(team)
@@ -57,7 +65,8 @@ class Fleet(Story):
             max_steering_iterations=max_iterations,
         )
         models = {member.name: f"rehearsal/{member.name}" for member in TEAM}
-        self.put(start_run(command, PROJECT, BASE, "/srv/shop", models))
+        project = msgspec.structs.replace(PROJECT, gates=tuple(gates))
+        self.put(start_run(command, project, BASE, "/srv/shop", models))
         self.settle()
 
     # What the log holds

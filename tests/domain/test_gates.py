@@ -1,0 +1,141 @@
+"""The automated gates: in one order, skipped where nobody configured them, and never a dead end."""
+
+import pytest
+
+from steersman.domain import review
+from steersman.domain.assembly import ReviewRequested
+from steersman.domain.directive import SteeringDecided, SteeringReceived
+from steersman.domain.effects import RunGate
+from steersman.domain.gates import GateCompleted, GateSpec, Verdict, next_gate, read_verdict
+from steersman.domain.turns import Overtaken
+from steersman.tests.domain.fleet import Fleet, part
+
+RAI = GateSpec(kind="rai", model_id="rehearsal")
+BUILD = GateSpec(kind="build-test", command=("true",))
+
+
+def looked_at(*gates: GateSpec) -> Fleet:
+    """A run whose work is assembled, before its first gate."""
+    fleet = Fleet(part("One"), part("Two"), gates=gates)
+    fleet.work(1)
+    fleet.work(2)
+    fleet.put(review.integrate(fleet.run, fleet.commit("tree 1"), has_changes=True, conflicts=()))
+    fleet.settle()
+    return fleet
+
+
+def verdict(fleet: Fleet, kind: str, outcome: str, feedback: str = "Hm.", *files: str) -> None:
+    found = Verdict(outcome=outcome, feedback=feedback, target_files=files)  # type: ignore[arg-type]
+    assert fleet.run.assembly is not None
+    assert fleet.run.assembly.head is not None
+    tree = fleet.run.assembly.head.tree
+    fleet.put(review.complete_gate(fleet.run, kind, tree, found, fleet.touched))  # type: ignore[arg-type]
+    fleet.settle()
+
+
+def outcomes(fleet: Fleet) -> list[tuple[str, str]]:
+    return [(e.gate_kind, e.outcome) for e in fleet.told(GateCompleted) if isinstance(e, GateCompleted)]
+
+
+def test_gates_that_nobody_configured_are_skipped_and_never_shown_as_passed() -> None:
+    fleet = looked_at()
+    assert outcomes(fleet) == [("rai", "skipped"), ("rubberduck", "skipped"), ("build-test", "skipped")]
+    assert fleet.plan.status == "in_review"
+
+
+def test_gates_look_in_one_order_and_a_person_after_them() -> None:
+    fleet = looked_at(BUILD, RAI)
+    assert [e.kind for e in fleet.effects if isinstance(e, RunGate)] == ["rai"]
+    verdict(fleet, "rai", "passed")
+    assert [e.kind for e in fleet.effects if isinstance(e, RunGate)] == ["build-test"]
+    assert not fleet.told(ReviewRequested)
+    verdict(fleet, "build-test", "passed")
+    assert outcomes(fleet) == [("rai", "passed"), ("rubberduck", "skipped"), ("build-test", "passed")]
+    assert fleet.run.status == "awaiting_review"
+
+
+def test_a_gates_request_for_changes_is_a_signal_like_any_other_about_the_files_that_it_names() -> None:
+    fleet = looked_at(RAI)
+    verdict(fleet, "rai", "revise", "Better.", "f2")
+    (received,) = [e for e in fleet.told(SteeringReceived) if isinstance(e, SteeringReceived)]
+    assert (received.source, received.severity, received.created_by) == ("rai", "request-changes", "gate:rai")
+    assert received.target_scope.subtask_ids == (2,)
+    assert [e.decision for e in fleet.told(SteeringDecided) if isinstance(e, SteeringDecided)] == ["in_place_steer"]
+    assert fleet.work(2).count("Better.") == 1
+    assert fleet.plan.status == "assembling"
+
+
+def test_a_red_verdict_asks_a_person_and_shows_why() -> None:
+    fleet = looked_at(RAI)
+    verdict(fleet, "rai", "red", "No way.")
+    assert (fleet.plan.status, fleet.run.status) == ("in_review", "awaiting_review")
+    asked = [e for e in fleet.told(ReviewRequested) if isinstance(e, ReviewRequested)][-1]
+    assert asked.escalated
+    assert "rai_red" in (asked.reason or "")
+    assert [str(words) for words in asked.accumulated_feedback] == ["No way."]
+
+
+def test_every_round_passes_all_gates_again() -> None:
+    fleet = looked_at(RAI)
+    verdict(fleet, "rai", "passed")
+    fleet.request_changes(1)
+    fleet.settle()
+    fleet.work(1)
+    fleet.put(review.integrate(fleet.run, fleet.commit(), has_changes=True, conflicts=()))
+    fleet.settle()
+    gates = [e.id for e in fleet.effects if isinstance(e, RunGate)]
+    assert len(gates) == 1
+    assert gates[0].endswith("/2")
+
+
+def test_a_verdict_about_a_tree_that_is_no_longer_assembled_is_not_wanted() -> None:
+    fleet = looked_at(RAI)
+    with pytest.raises(Overtaken):
+        review.complete_gate(fleet.run, "rai", "another tree", Verdict(outcome="passed"), {})
+    fleet.command("guidance", 1)
+    fleet.settle()
+    with pytest.raises(Overtaken):
+        review.complete_gate(fleet.run, "rai", "tree 1", Verdict(outcome="passed"), {})
+
+
+def test_a_gate_that_cannot_do_its_work_parks_the_run_and_a_redirect_resets_nothing_and_assembles_again() -> None:
+    fleet = looked_at(BUILD)
+    fleet.put(review.block_gate(fleet.run, "build-test", "timed_out"))
+    fleet.settle()
+    assert (fleet.plan.status, fleet.plan.status_reason, fleet.run.status) == (
+        "assembly_blocked",
+        "assembly_blocked: build_test_infra_timed_out",
+        "in_progress",
+    )
+    kept = {i: fleet.child_id(i) for i in (1, 2)}
+    redirect = fleet.steer("redirect", words="Try again.")
+    fleet.settle()
+    assert fleet.directive(redirect).status == "applied"
+    assert {i: fleet.child_id(i) for i in (1, 2)} == kept
+    assert (fleet.plan.status, [fleet.subtask(i).status for i in (1, 2)]) == ("assembling", ["assemble_ready"] * 2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ("Fine.\nVERDICT: GREEN", Verdict(outcome="passed", feedback="Fine.")),
+        ("Hm.\nverdict: yellow  \n", Verdict(outcome="passed", feedback="Hm.")),
+        (
+            "Bad.\nTARGET_FILES: a.py, b.py,\nVERDICT: REVISE",
+            Verdict(outcome="revise", feedback="Bad.", target_files=("a.py", "b.py")),
+        ),
+        ("VERDICT: RED", Verdict(outcome="red")),
+        ("The word RED is in here.\nVERDICT: GREEN", Verdict(outcome="passed", feedback="The word RED is in here.")),
+        ("VERDICT: GREEN\nbut wait", None),
+        ("VERDICT: MAUVE", None),
+        ("", None),
+    ],
+)
+def test_only_the_last_line_is_a_verdict_and_prose_is_never_scanned_for_one(answer: str, found: Verdict | None) -> None:
+    assert read_verdict(answer) == found
+
+
+def test_the_next_gate_is_the_first_that_is_configured_and_not_done() -> None:
+    assert next_gate((BUILD,), ()) == (("rai", "rubberduck"), BUILD)
+    assert next_gate((RAI, BUILD), ("rai", "rubberduck")) == ((), BUILD)
+    assert next_gate((), ("rai",)) == (("rubberduck", "build-test"), None)
