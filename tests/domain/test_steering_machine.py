@@ -31,11 +31,13 @@ from steersman.domain.effects import (
     MergeAssembly,
     PauseWorker,
     ResumeWorker,
+    RunGate,
     WorkOnSubtask,
     next_effects,
 )
 from steersman.domain.event import Draft, Event
 from steersman.domain.fold import replay
+from steersman.domain.gates import GateSpec, Verdict
 from steersman.domain.planning import make_plan
 from steersman.domain.rejected import Rejected
 from steersman.domain.run import Run
@@ -74,13 +76,13 @@ ENDS_OF_WHAT_IS_OPEN = (ReviewRequested, AssemblyCompleted, AssemblyDeclined, Me
 class Watched(Fleet):
     """A fleet whose every append is looked at."""
 
-    def __init__(self, *plan: Any, team: Sequence[Member], max_iterations: int) -> None:
+    def __init__(self, *plan: Any, team: Sequence[Member], max_iterations: int, gates: Sequence[GateSpec] = ()) -> None:
         self.receipts: dict[str, str] = {}
         self.decided: set[str] = set()
         self.closed: dict[str, str] = {}
         self.confirmed: Counter[tuple[str, str, int]] = Counter()
         self.charges: Counter[str] = Counter()
-        super().__init__(*plan, team=team, max_iterations=max_iterations)
+        super().__init__(*plan, team=team, max_iterations=max_iterations, gates=gates)
 
     def put(self, drafts: Iterable[Draft]) -> list[Event]:
         drafts = list(drafts)
@@ -150,6 +152,12 @@ class Watched(Fleet):
                 return self._worked(effect.child_run_id, well, capabilities)
             case AssembleChildren():
                 return review.integrate(run, self.commit(), has_changes=True, conflicts=())
+            case RunGate() if run.assembly is not None and run.assembly.head is not None:
+                if not well and self.now.second % 3 == 0:
+                    return review.block_gate(run, effect.kind, "timed_out")
+                bad = Verdict(outcome="red" if self.now.second % 2 else "revise", feedback="Hm.")
+                verdict = Verdict(outcome="passed") if well else bad
+                return review.complete_gate(run, effect.kind, run.assembly.head.tree, verdict, self.touched)
             case MergeAssembly() if run.assembly is not None and run.assembly.merge is None:
                 return review.prepare_merge(run, "c0", "m1")
             case MergeAssembly():
@@ -252,9 +260,10 @@ class Steering(RuleBasedStateMachine):
         team=st.sampled_from((TEAM, FITTING)),
         iterations=st.integers(1, 6),
         head=st.booleans(),
+        gates=st.sampled_from(((), (GateSpec(kind="rai"),), (GateSpec(kind="rai"), GateSpec(kind="build-test")))),
     )
-    def begin(self, plan: Any, team: Any, iterations: int, head: bool) -> None:
-        self.fleet = Watched(*plan, team=team, max_iterations=iterations)
+    def begin(self, plan: Any, team: Any, iterations: int, head: bool, gates: Any) -> None:
+        self.fleet = Watched(*plan, team=team, max_iterations=iterations, gates=gates)
         if head:
             self.fleet.come_to_rest()
 
