@@ -18,6 +18,8 @@ from .position_waiters import PositionWaiters
 
 SCHEMA = Path(__file__).parent / "sql" / "sqlite_views.sql"
 LOCK_TIMEOUT_SECONDS = 10
+#: How long the emptying of the journal waits for a reader; then it is left to the next batch.
+READER_PATIENCE_MILLISECONDS = 100
 
 SELECT_HEADS = "SELECT generation, version, position, active FROM view_heads WHERE view = ? ORDER BY generation"
 # The active generation is found in the statement that reads the row: a swap between two statements would show neither.
@@ -69,6 +71,8 @@ class SqliteViews:
         self._here = local()
         self._opened: list[sqlite3.Connection] = []
         self._guard = Lock()
+        #: Whether the journal may hold rows that are removed: what died before us may have left some.
+        self._leftovers = True
         with _translated():
             self._connection().executescript(SCHEMA.read_text(encoding="utf-8"))
 
@@ -128,8 +132,19 @@ class SqliteViews:
             connection.execute(
                 "UPDATE view_heads SET position = ? WHERE view = ? AND generation = ?", (upto, view, generation)
             )
+        if self._leftovers or any(placed is None for placed in changes.values()):
+            self._empty_journal()
         self._waiters.progressed()
         return True
+
+    def _empty_journal(self) -> None:
+        """Take care that the write-ahead log holds no removed row either; a reader in the way only puts it off."""
+        with _translated():
+            connection = self._connection()
+            connection.execute(f"PRAGMA busy_timeout = {READER_PATIENCE_MILLISECONDS}")
+            busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            connection.execute(f"PRAGMA busy_timeout = {int(LOCK_TIMEOUT_SECONDS * 1_000)}")
+        self._leftovers = bool(busy)
 
     def swap(self, view: str, generation: int) -> bool:
         """Make the generation the active one; see ViewStore."""
