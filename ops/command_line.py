@@ -19,6 +19,7 @@ COMMANDS = {
     "runs": ("runs_command", "List, show and watch runs."),
     "fleet": ("fleet_command", "Steer running workers, one or many, and list them."),
     "audit": ("audit_command", "Prove that the log is what was signed; keep its keys."),
+    "texts": ("texts_command", "Forget what agents said long ago."),
     "replay": ("replay", "Build the read models anew from the log, or check them against it."),
     "doctor": ("doctor", "Check that this machine has what the service needs."),
     "rehearsal-agent": ("rehearsal", "Be the coding agent that needs no model (ACP on standard input and output)."),
