@@ -26,6 +26,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     request_id: str
     state: Literal["approved", "denied", "answered"]
+    #: The child run that they name; None when they name its coordinator.
+    asked_by: str | None = None
     scope: Scope = "once"
     words: str = ""
 
@@ -41,7 +43,9 @@ def resolve_request(root: str, wanted: Wanted, by: Caller, runs: RunLog, told: A
 
     def decision(run: Run) -> Sequence[Draft]:
         if wanted.state == "answered":
+            answers.find_question(run, wanted.request_id, wanted.asked_by)
             return answers.answer(run, wanted.request_id, wanted.words, by.principal)
+        answers.find_request(run, wanted.request_id, wanted.asked_by)
         approved = wanted.state == "approved"
         return answers.resolve(run, wanted.request_id, approved=approved, scope=wanted.scope, by=by.principal)
 

@@ -1,6 +1,7 @@
 """Which effect is carried out where."""
 
 from ..domain.effects import (
+    AnswerQuestion,
     AssembleChildren,
     ClearAway,
     DraftOutcome,
@@ -15,6 +16,7 @@ from ..domain.effects import (
     RunGate,
     WorkOnSubtask,
 )
+from .answer_question import answer_question, answering_name
 from .assemble_children import assemble_children
 from .clear_away import clear_away
 from .draft_outcome import draft_outcome
@@ -37,6 +39,8 @@ def carry_out(effect: Effect, shop: Workshop) -> None:
             make_plan(effect, shop)
         case WorkOnSubtask():
             work_on_subtask(effect, shop)
+        case AnswerQuestion():
+            answer_question(effect, shop)
         case AssembleChildren():
             assemble_children(effect, shop)
         case RunGate():
@@ -60,7 +64,12 @@ def carry_out(effect: Effect, shop: Workshop) -> None:
 
 
 def needs_agent(effect: Effect) -> bool:
-    """Return whether the effect occupies one of the places for agents."""
+    """
+    Return whether the effect occupies one of the places for agents.
+
+    Whoever answers a question does not: its child keeps its own place while it waits, and would wait for ever if
+    no other were free.
+    """
     return isinstance(effect, DraftOutcome | MakePlan | WorkOnSubtask | RunGate)
 
 
@@ -71,6 +80,8 @@ def abandon(effect: Effect, shop: Workshop) -> None:
             shop.kill(effect.child_run_id)
         case DraftOutcome() | MakePlan():
             shop.kill(effect.run_id)
+        case AnswerQuestion():
+            shop.kill(answering_name(effect.child_run_id))
         case RunGate():
             shop.kill(f"{effect.run_id}-{effect.kind}")
         case _:

@@ -3,6 +3,7 @@
 from ..domain import review
 from ..domain.effects import ClearAway
 from ..domain.turns import Overtaken
+from .answer_question import answering_branch, answering_name
 from .workshop import Workshop
 
 
@@ -18,6 +19,9 @@ def clear_away(effect: ClearAway, shop: Workshop) -> None:
     for child in run.children.values():
         branch = child.branch if merged else None
         shop.repositories.remove_worktree(repository, shop.worktree(child.run_id), branch)
+        if any(request.kind == "question" for request in child.requests.values()):
+            name, branch = answering_name(child.run_id), answering_branch(child.run_id)
+            shop.repositories.remove_worktree(repository, shop.worktree(name), branch)
     if merged and run.assembly is not None:
         shop.repositories.remove_worktree(repository, shop.worktree(run.run_id), run.assembly.branch)
     # A planner or a writer that was killed in the middle could not take its own away.

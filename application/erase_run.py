@@ -5,6 +5,7 @@ from ..domain.gates import ORDER
 from ..domain.run import Run
 from ..domain.run_records import confirm_erased
 from ..domain.turns import Overtaken
+from .answer_question import answering_branch, answering_name
 from .pause_worker import PAUSE, SHUTDOWN
 from .workshop import Workshop
 
@@ -21,7 +22,7 @@ def erase_run(effect: EraseRun, shop: Workshop) -> None:
     """
     run = shop.runs.run(effect.run_id)
     tree = (run.run_id, *run.children)
-    places = (*tree, *(f"{run.run_id}-{kind}" for kind in ORDER))
+    places = (*tree, *(f"{run.run_id}-{kind}" for kind in ORDER), *map(answering_name, run.children))
     for place in places:
         shop.kill(place)
     if any(shop.opened_session_of(place) is not None for place in places):
@@ -43,10 +44,14 @@ def _clear_repository(run: Run, shop: Workshop) -> None:
     repository = shop.repository(run)
     for child in run.children.values():
         shop.repositories.remove_worktree(repository, shop.worktree(child.run_id), child.branch)
+        name, branch = answering_name(child.run_id), answering_branch(child.run_id)
+        shop.repositories.remove_worktree(repository, shop.worktree(name), branch)
     integration = run.assembly.branch if run.assembly is not None else None
     shop.repositories.remove_worktree(repository, shop.worktree(run.run_id), integration)
-    # What a planner or a gate that was killed in the middle could not take away.
-    shop.repositories.remove_worktree(repository, shop.worktree(f"{run.run_id}-plan"), f"steersman/plan/{run.run_id}")
+    # What a planner, a writer or a gate that was killed in the middle could not take away.
+    for role in ("plan", "outcome"):
+        name = f"{run.run_id}-{role}"
+        shop.repositories.remove_worktree(repository, shop.worktree(name), f"steersman/{role}/{run.run_id}")
     for kind in ORDER:
         shop.repositories.remove_worktree(
             repository, shop.worktree(f"{run.run_id}-{kind}"), f"steersman/gate/{run.run_id}/{kind}"

@@ -56,7 +56,6 @@ class ChildTurnRecorder(TurnRecorder):
 
     def _ask(self, asking: Asking, timeout_seconds: float) -> str:
         """Put a request on the log, wait for what becomes of it, and take that to the agent once."""
-        self._first_sign()
         self._answer: str | None = None
         asked: list[str] = []
 
@@ -68,6 +67,7 @@ class ChildTurnRecorder(TurnRecorder):
         # Waiting for a person is no stall.
         self.last_sign = None
         try:
+            self._first_sign()
             self._shop.decide(self._of, decision)
             (request_id,) = asked
             return self._await(request_id, timeout_seconds)

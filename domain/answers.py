@@ -28,6 +28,7 @@ from .asking import (
 )
 from .child_run import ENDED, ChildRun
 from .event import Draft, Text
+from .expiry import expire_requests
 from .rejected import Invalid, NotFound, Rejected, RunNotActive
 from .run import Run
 from .turns import Overtaken, child_at_work, is_cut_short
@@ -117,18 +118,21 @@ def is_settled(run: Run, child_run_id: str, request_id: str) -> bool:
 
 def deliver(run: Run, child_run_id: str, request_id: str) -> Sequence[Draft]:
     """The agent gets its answer now. If we crash before it has it, it asks anew: a person is asked twice, never passed over."""
-    child = run.children[child_run_id]
+    child, _ = child_at_work(run, child_run_id)
     request = child.requests.get(request_id)
-    if request is None or request.state == "pending" or request.delivered:
+    if request is None or request.state in ("pending", "expired") or request.delivered:
+        raise Overtaken
+    if child.turn is None or child.turn.stop_reason is not None:
+        # Its turn is over: nobody is there to take the answer.
         raise Overtaken
     return (run.on_child(child_run_id, AnswerDelivered(request_id=request_id)),)
 
 
 def time_out_question(run: Run, child_run_id: str, request_id: str) -> Sequence[Draft]:
-    """Nobody answered in time, so the agent goes on without."""
+    """Nobody answered in time, so the agent goes on without; nothing if somebody did, at the last moment."""
     child, request = _find(run, child_run_id, request_id)
     if request.state != "pending":
-        raise Overtaken
+        return ()
     answered = QuestionAnswered(request_id=request_id, answer=None, timed_out=True, answered_by=None)
     return (run.on_child(child.run_id, answered),)
 
@@ -136,25 +140,37 @@ def time_out_question(run: Run, child_run_id: str, request_id: str) -> Sequence[
 # What people answer
 
 
-def find_request(run: Run, request_id: str) -> tuple[ChildRun, Request]:
-    """Return the child that asked, and what it asked. Raises RequestUnknown."""
+def find_request(run: Run, request_id: str, asked_by: str | None = None) -> tuple[ChildRun, Request]:
+    """Return the child that asked, and what it asked; with *asked_by* only if it was that one. Raises RequestUnknown."""
     for child in run.children.values():
-        if request_id in child.requests:
+        if request_id in child.requests and asked_by in (None, child.run_id):
             return child, child.requests[request_id]
     raise RequestUnknown(state="unknown")
 
 
-def find_command(run: Run, digest: str) -> tuple[ChildRun, Request]:
-    """Return the newest request for a command with this digest, a pending one first. Raises RequestUnknown."""
+def find_question(run: Run, request_id: str, asked_by: str | None = None) -> tuple[ChildRun, Request]:
+    """Return the child that asked a question, and the question. Raises NoPendingQuestion."""
+    try:
+        child, request = find_request(run, request_id, asked_by)
+    except RequestUnknown as unknown:
+        raise NoPendingQuestion from unknown
+    if request.kind != "question":
+        raise NoPendingQuestion
+    return child, request
+
+
+def find_command(run: Run, digest: str, asked_by: str | None = None) -> tuple[ChildRun, Request]:
+    """Return the newest request for a command with this digest, the oldest pending one first. Raises RequestUnknown."""
     found = [
         (child, request)
         for child in run.children.values()
+        if asked_by in (None, child.run_id)
         for request in child.requests.values()
         if request.kind == "shell" and digest in (request.command_hash, request.command_hash.removeprefix("sha256:"))
     ]
     if not found:
         raise RequestUnknown(state="unknown")
-    return max(found, key=lambda pair: pair[1].state == "pending")
+    return next((pair for pair in found if pair[1].state == "pending"), found[-1])
 
 
 def resolve(run: Run, request_id: str, *, approved: bool, scope: Scope, by: str) -> Sequence[Draft]:
@@ -170,6 +186,8 @@ def resolve(run: Run, request_id: str, *, approved: bool, scope: Scope, by: str)
         return ()
     if run.ended:
         raise RunNotActive
+    # A destructive command is allowed as often as somebody says so, and nothing else with it.
+    scope = scope if request.kind == "tool" else "once"
     return _resolved(run, child, request, approved=approved, expired=False, scope=scope, by=by)
 
 
@@ -177,11 +195,8 @@ def answer(run: Run, request_id: str, words: str, by: str) -> Sequence[Draft]:
     """Answer a question. Raises NoPendingQuestion, Invalid."""
     if not words.strip() or len(words.encode(errors="replace")) > MAX_ANSWER_BYTES:
         raise Invalid(f"`answer` must have 1 to {MAX_ANSWER_BYTES} bytes and cannot be blank.")
-    try:
-        child, request = find_request(run, request_id)
-    except RequestUnknown as unknown:
-        raise NoPendingQuestion from unknown
-    if request.kind != "question" or request.state != "pending" or run.ended:
+    child, request = find_question(run, request_id)
+    if request.state != "pending" or run.ended:
         raise NoPendingQuestion
     answered = QuestionAnswered(request_id=request_id, answer=Text(words), timed_out=False, answered_by=by)
     return (run.on_child(child.run_id, answered),)
@@ -216,22 +231,9 @@ def tend(run: Run) -> Sequence[Draft]:
     for child in run.children.values():
         asking = child.turn is not None and child.turn.stop_reason is None and child.status not in ENDED
         if not asking:
-            drafts.extend(_expire(run, child))
+            # What is left of older releases: since then it is closed together with the turn.
+            drafts.extend(expire_requests(run, child))
     return drafts or _grant_pending(run)
-
-
-def _expire(run: Run, child: ChildRun) -> Sequence[Draft]:
-    """What a child still asked when its turn ended waits for nobody. That is no denial."""
-    drafts: list[Draft] = []
-    for request in child.requests.values():
-        if request.state != "pending":
-            continue
-        if request.kind == "question":
-            answered = QuestionAnswered(request_id=request.request_id, answer=None, timed_out=True, answered_by=None)
-            drafts.append(run.on_child(child.run_id, answered))
-        else:
-            drafts.extend(_resolved(run, child, request, approved=False, expired=True, scope="once", by=None))
-    return drafts
 
 
 def _grant_pending(run: Run) -> Sequence[Draft]:

@@ -228,6 +228,16 @@ def _asked(event: ToolApprovalRequired | ShellApprovalRequired | QuestionAsked) 
             return replace(request, subject=event.question)
 
 
+def ask_again(requests: Requests, turn_id: str) -> Requests:
+    """
+    The agent that had a turn's answers is gone. An answer to a question still holds for whoever asks it again.
+
+    What was allowed or denied does not: a person says anew whether the same may be done once more.
+    """
+    again = {i: r for i, r in requests.items() if r.kind == "question" and r.turn_id == turn_id and r.delivered}
+    return {**requests, **{i: msgspec.structs.replace(r, delivered=False) for i, r in again.items()}}
+
+
 def _change(requests: Requests, request_id: str, **changes: object) -> Requests:
     return {**requests, request_id: msgspec.structs.replace(requests[request_id], **changes)}
 

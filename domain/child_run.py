@@ -329,7 +329,8 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
             )
             return replace(child, turn=turn, interruptions=0, rebuilt=False)
         case TurnInterrupted():
-            return replace(child, interruptions=child.interruptions + 1)
+            requests = asking.ask_again(child.requests, event.turn_id)
+            return replace(child, interruptions=child.interruptions + 1, requests=requests)
         case TurnStarted():
             return replace(_with_turn(child, started=True), briefed=True)
         case TurnEnded():

@@ -31,6 +31,13 @@ class WorkOnSubtask(Effect, frozen=True, kw_only=True):
     child_run_id: str
 
 
+class AnswerQuestion(Effect, frozen=True, kw_only=True):
+    """Have the coordinator answer what a child's agent asks."""
+
+    child_run_id: str
+    request_id: str
+
+
 class AssembleChildren(Effect, frozen=True, kw_only=True):
     """Put the children's work together on the integration branch."""
 
@@ -97,7 +104,7 @@ def next_effects(run: Run) -> tuple[Effect, ...]:
         return (*_steering(run), *_work(run))
     if run.plan is None:
         return (*_steering(run), *_planning(run))
-    return (*_steering(run), *_work(run), *_assembly(run))
+    return (*_steering(run), *_work(run), *_questions(run), *_assembly(run))
 
 
 def _planning(run: Run) -> tuple[Effect, ...]:
@@ -150,6 +157,20 @@ def _work(run: Run) -> tuple[Effect, ...]:
         for child_id in at_work
         if child_id is not None and run.children[child_id].status not in ENDED
     )
+
+
+def _questions(run: Run) -> tuple[Effect, ...]:
+    """What the coordinator answers by itself: of each child one question after the other."""
+    if not run.autopilot:
+        return ()
+    effects: list[Effect] = []
+    for child in run.children.values():
+        asked = (r.request_id for r in child.requests.values() if r.kind == "question" and r.state == "pending")
+        request_id = next(asked, None) if child.status == "in_progress" else None
+        if request_id is not None:
+            of: dict[str, str] = {"run_id": run.run_id, "child_run_id": child.run_id, "request_id": request_id}
+            effects.append(AnswerQuestion(id=f"{request_id}/autopilot", **of))
+    return tuple(effects)
 
 
 def _assembly(run: Run) -> tuple[Effect, ...]:

@@ -13,6 +13,7 @@ from .authors import rotate
 from .child_run import ENDED, PauseBegun, RunCancelled
 from .directive import Directive, DirectiveMoved, DirectiveStatus, RevisionExecution, SteeringDecided
 from .event import Draft, Text
+from .expiry import expire_requests
 from .run import Run
 from .steering_table import concerned, decide
 from .team import Member
@@ -221,7 +222,7 @@ def _pending_afresh(
         return (run.on_plan(event),)
     # Nobody works for it from here on, so it must not be left as if somebody did.
     cancelled = RunCancelled(reason="steering_dispatch_fresh", directive_id=directive.directive_id)
-    return (run.on_child(child.run_id, cancelled), run.on_plan(event))
+    return (*expire_requests(run, child), run.on_child(child.run_id, cancelled), run.on_plan(event))
 
 
 def _model_of(run: Run, author: Member | None) -> str | None:

@@ -103,6 +103,18 @@ def outcome_prompt(run: Run, turn_id: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def answer_prompt(run: Run, subtask: Subtask, turn_id: str, question: str) -> str:
+    """Return the prompt that asks the coordinator's agent to answer for the people who gave the goal."""
+    return (
+        f"{turn_line(turn_id)}\n{ROLE_LINE}autopilot\n\n"
+        f"{subtask.assigned_agent} works on one part of the goal below and asks you something. Answer it for the people "
+        "who gave the goal: decide, in a few words, what serves it best. Look at the code if you need to, and do not "
+        "change any file. Your whole answer is handed on as it is.\n\n"
+        f"{agreed(run)}# The goal\n\n{run.goal}\n\n# The part: {subtask.title}\n\n{subtask.scope}\n\n"
+        f"# The question\n\n{question}\n"
+    )
+
+
 def agreed(run: Run) -> str:
     """Return what was agreed on about a run's goal, as a part of a prompt; empty if nothing was."""
     spec = run.outcome_spec

@@ -27,6 +27,7 @@ from .child_run import (
 )
 from .directive import MAX_EXECUTIONS, Directive, RevisionExecution, SteeringDecided
 from .event import Draft, Event, Text
+from .expiry import expire_requests
 from .follow import feedback_rounds, moved
 from .git import Commit
 from .rejected import Rejected
@@ -193,7 +194,8 @@ def end_turn(run: Run, child_run_id: str, stop_reason: str) -> Sequence[Draft]:
     if child.turn is None or child.turn.stop_reason is not None:
         raise Overtaken
     ended = run.on_child(child_run_id, TurnEnded(turn_id=child.turn.turn_id, stop_reason=stop_reason))
-    return (*start_turn(run, child_run_id), ended) if stop_reason == "end_turn" else (ended,)
+    before = start_turn(run, child_run_id) if stop_reason == "end_turn" else ()
+    return (*before, *expire_requests(run, child), ended)
 
 
 def is_cut_short(run: Run, child_run_id: str) -> bool:
@@ -308,6 +310,7 @@ def fail_child(
     words = Text(message[:MAX_MESSAGE_CHARACTERS])
     failed = RunFailed(message=words, error_code=error_code, retryable=retryable)
     ends = _both(run, child, failed, step(SubtaskFailed, subtask, "failed", at, reason=words))
+    ends = (*expire_requests(run, child), *ends)
     if error_code != InterruptedTooOften.code or child.turn is None:
         return ends
     carried = [run.directives[i] for i in child.turn.directive_ids if run.directives[i].open]
@@ -329,7 +332,7 @@ def give_up_stalled(run: Run, child_run_id: str, at: datetime, stall_seconds: in
     )
     words = Text(f"The agent showed no sign of work for {stall_seconds} seconds.")
     failed = RunFailed(message=words, error_code="agent_stall_timeout", retryable=True)
-    said = (run.coordinator(detected), run.on_child(child_run_id, failed))
+    said = (*expire_requests(run, child), run.coordinator(detected), run.on_child(child_run_id, failed))
     attempt = subtask.recovery_attempts + 1
     if attempt > MAX_RECOVERY_ATTEMPTS:
         return (*said, run.on_plan(step(SubtaskFailed, subtask, "failed", at, reason=words)))

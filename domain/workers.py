@@ -8,6 +8,7 @@ import msgspec
 from .child_run import ENDED, Paused, ProcessesKilled, Resumed, RunCancelled
 from .directive import Directive
 from .event import Draft, Text
+from .expiry import expire_requests
 from .follow import moved, proof
 from .run import Run
 from .turns import Overtaken
@@ -102,6 +103,7 @@ def _ended(
     killed = ProcessesKilled(directive_id=directive.directive_id, receipt_payload_hash=receipt, pids=tuple(pids))
     cancelled = RunCancelled(reason=reason, directive_id=directive.directive_id)
     drafts = [
+        *expire_requests(run, run.children[child_id]),
         run.on_child(child_id, killed),
         run.on_child(child_id, cancelled),
         proof(run, directive, child_id),

@@ -16,6 +16,7 @@ from ..domain.asking import Scope
 from ..domain.event import Draft, Fact
 from ..domain.run import Run
 from .access import RunPlace
+from .assembly import UseCoordinator
 from .idempotency import Asking, Asks, Command
 from .problems import refusals
 
@@ -149,12 +150,16 @@ def autopilot(run_id: FromPath[str], data: JSONBody[Toggle], asking: Asks) -> Re
 
 def _command(asking: Asking, run_id: str, digest: str, state: Literal["approved", "denied"]) -> Response[bytes]:
     place = asking.access.run(asking.principal, run_id, change=True)
-    _, request = find_command(asking.services.runs.run(place.root), digest)
+    _, request = find_command(asking.services.runs.run(place.root), digest, _child(place))
 
     def told(found: Resolved, wanted: Wanted) -> Decided:
         return _named(Decided(run_id=found.run_id, command_hash=digest), found, wanted)
 
     return _decide(asking, run_id, Wanted(request_id=request.request_id, state=state), told)
+
+
+def _child(place: RunPlace) -> str | None:
+    return None if place.is_coordinator else place.run_id
 
 
 def _tool_told(found: Resolved, wanted: Wanted) -> Decided:
@@ -178,6 +183,7 @@ def _decide(
 ) -> Response[bytes]:
     """Carry a decision out, and tell what became of the request: whoever asks again is told the same."""
     place = asking.access.run(asking.principal, run_id, change=True)
+    wanted = msgspec.structs.replace(wanted, asked_by=_child(place))
     runs = asking.services.runs
 
     def carry_out(command: Command) -> Sequence[Fact]:
@@ -201,6 +207,9 @@ def _option(
     option: Literal["auto_approve_tools", "autopilot"],
 ) -> Response[bytes]:
     place = asking.access.run(asking.principal, run_id, change=True)
+    if not place.is_coordinator:
+        # A child does what its run does: an answer for one of them alone would be none.
+        raise UseCoordinator(coordinator_run_id=place.root)
 
     def carry_out(command: Command) -> Sequence[Fact]:
         def told(run: Run, _: Sequence[Draft]) -> Any:

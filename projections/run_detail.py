@@ -6,6 +6,7 @@ import msgspec
 
 from ..domain import assembly, child_run
 from ..domain.agent_output import ToolCalled
+from ..domain.asking import OptionsSet
 from ..domain.event import Fact
 from ..domain.git import Commit
 from ..domain.run import CoordinatorStarted
@@ -14,7 +15,7 @@ from ..domain.work_plan import SubtaskMoved
 from .standing import STEERABLE, ChildStanding, Standing, after, child_after
 from .view import Rows, View, deleted_run
 
-VERSION = 2
+VERSION = 3
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -102,6 +103,10 @@ def apply(rows: Rows[RunDetail], fact: Fact) -> Mapping[str, RunDetail | None]:
     if isinstance(event, SubtaskMoved) and (child := rows.get(event.child_run_id or "")) is not None:
         # A step of its subtask may open a child run again.
         changes[child.run_id] = _next(child, fact)
+    if isinstance(event, OptionsSet):
+        # A run's options are its children's, too.
+        children = (key for key in rows.group(fact.root or "") if key not in changes)
+        changes |= {key: _with_facts(row, fact) for key in children if (row := rows.get(key)) is not None}
     return changes
 
 
@@ -216,6 +221,8 @@ def _child_stood(row: RunDetail, child: ChildStanding) -> RunDetail:
 def _with_facts(row: RunDetail, fact: Fact) -> RunDetail:
     replace = msgspec.structs.replace
     match fact.event:
+        case OptionsSet() as event:
+            return replace(row, auto_approve_tools=event.auto_approve_tools, autopilot=event.autopilot)
         case child_run.WorktreePrepared() as event:
             return replace(row, worktree_path=event.worktree_path.value)
         case assembly.AssemblyStarted() as event:
