@@ -76,18 +76,19 @@ def ask_tool(run: Run, child_run_id: str, call: ToolCall) -> tuple[str, Sequence
     why = run.policy.why_asked(call.command) if call.command is not None else None
     if call.command is not None and why is not None:
         return request_id, _ask_shell(run, child, request_id, digest, call.command, why)
-    grant = f"{call.tool_name}|{call.url or ''}"
+    # Digests: names and addresses are words, which the log must be able to forget, and a key is never forgotten.
+    grant, tool = call_digest("grant", call.tool_name, call.url or ""), call_digest("grant", call.tool_name, "*")
     asked = ToolApprovalRequired(
         request_id=request_id,
         tool_name=Text(call.tool_name),
         turn_id=turn_id,
         call_digest=digest,
         grant_key=grant,
-        tool_key=call.tool_name,
+        tool_key=tool,
         url=Text(call.url) if call.url else None,
         intention=Text(call.tool_input[:MAX_SHOWN]),
     )
-    source = _granted(run, child, grant, call.tool_name)
+    source = _granted(run, child, grant, tool)
     if source is not None:
         return request_id, _auto(run, child, asked, source)
     return request_id, (run.on_child(child.run_id, asked), _shown(run, child, request_id, "tool", asked.tool_name))
