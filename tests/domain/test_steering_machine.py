@@ -398,5 +398,5 @@ class Steering(RuleBasedStateMachine):
 
 TestSteering = Steering.TestCase
 TestSteering.settings = settings(
-    max_examples=25, stateful_step_count=40, derandomize=True, deadline=None, print_blob=False
+    max_examples=40, stateful_step_count=40, derandomize=True, deadline=None, print_blob=False
 )
