@@ -91,10 +91,23 @@ def check(frames: list[Frame], directive: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_correction_ends_once_wherever_its_service_dies(point: str, service: Service, repository: Repository) -> None:
+    die_at(POINTS[point], service, repository)
+
+
+@pytest.mark.usefixtures("on_postgres")
+@pytest.mark.parametrize("point", ["after the receipt", "after the first of two proofs"])
+def test_a_correction_on_postgres_ends_once_wherever_its_service_dies(
+    point: str, service: Service, repository: Repository
+) -> None:
+    die_at(POINTS[point], service, repository)
+
+
+def die_at(point: str, service: Service, repository: Repository) -> None:
+    """Ask for changes of a service that dies at the point, and check what the next one makes of them."""
     api = Api(service.start())
     run_id = at_gate(api, repository)
     service.stop()
-    service.variables[VARIABLE] = POINTS[point]
+    service.variables[VARIABLE] = point
     api = Api(service.start())
     body = revised("one.txt", "two.txt")
     with suppress(httpx.TransportError):
