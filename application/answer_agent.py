@@ -43,8 +43,7 @@ def resolve_request(root: str, wanted: Wanted, by: Caller, runs: RunLog, told: A
 
     def decision(run: Run) -> Sequence[Draft]:
         if wanted.state == "answered":
-            answers.find_question(run, wanted.request_id, wanted.asked_by)
-            return answers.answer(run, wanted.request_id, wanted.words, by.principal)
+            return answers.answer(run, wanted.request_id, wanted.words, by.principal, wanted.asked_by)
         answers.find_request(run, wanted.request_id, wanted.asked_by)
         approved = wanted.state == "approved"
         return answers.resolve(run, wanted.request_id, approved=approved, scope=wanted.scope, by=by.principal)

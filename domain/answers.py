@@ -192,11 +192,11 @@ def resolve(run: Run, request_id: str, *, approved: bool, scope: Scope, by: str)
     return _resolved(run, child, request, approved=approved, expired=False, scope=scope, by=by)
 
 
-def answer(run: Run, request_id: str, words: str, by: str) -> Sequence[Draft]:
-    """Answer a question. Raises NoPendingQuestion, Invalid."""
+def answer(run: Run, request_id: str, words: str, by: str, asked_by: str | None = None) -> Sequence[Draft]:
+    """Answer a question; with *asked_by* only one of that child. Raises NoPendingQuestion, Invalid."""
     if not words.strip() or len(words.encode(errors="replace")) > MAX_ANSWER_BYTES:
         raise Invalid(f"`answer` must have 1 to {MAX_ANSWER_BYTES} bytes and cannot be blank.")
-    child, request = find_question(run, request_id)
+    child, request = find_question(run, request_id, asked_by)
     if request.state != "pending" or run.ended:
         raise NoPendingQuestion
     answered = QuestionAnswered(request_id=request_id, answer=Text(words), timed_out=False, answered_by=by)
