@@ -68,7 +68,7 @@ def show_workspace(run_id: FromPath[str], reading: Reads) -> Sequence[TreeEntry]
     if worktree is None or base is None:
         raise gone
     try:
-        return _looked(lambda: reading.services.repositories.tree(_repository(row), base.commit, worktree))
+        return looked(lambda: reading.services.repositories.tree(_repository(row), base.commit, worktree))
     except WorktreeGone:
         raise gone from None
 
@@ -98,7 +98,7 @@ def list_changed_files(
                     return []
         return repositories.changed_files(repository, base, head)
 
-    return _looked(listed)
+    return looked(listed)
 
 
 @get("/api/runs/{run_id:str}/files/{path:path}", sync_to_thread=True, responses=refusals(403, 404, 409))
@@ -106,7 +106,7 @@ def show_changed_file(
     request: Request[Any, Any, Any], run_id: FromPath[str], path: FromPath[Path], reading: Reads
 ) -> FileView:
     """Return one file of a child run: how it differs from where the run began, and its content."""
-    wanted = _wanted(request, path, "/files")
+    wanted = wanted_path(request, path, "/files")
     row = run_row(reading, run_id)
     kept, worktree, repositories = row.kept, _worktree(row), reading.services.repositories
     if row.parent_run_id is None or kept.base is None or worktree is None:
@@ -119,7 +119,7 @@ def show_changed_file(
         except WorktreeGone:
             return repositories.file(repository, base, head, wanted)
 
-    file = _looked(found)
+    file = looked(found)
     if file is None:
         raise FileNotFound
     return file
@@ -129,7 +129,7 @@ def show_changed_file(
 def show_assembly(run_id: FromPath[str], reading: Reads) -> Sequence[TreeEntry]:
     """List every folder and file of the assembled work; empty before there is an assembly."""
     place = compared(reading, run_id)
-    return [] if place is None else _looked(lambda: reading.services.repositories.tree(*place))
+    return [] if place is None else looked(lambda: reading.services.repositories.tree(*place))
 
 
 @get(
@@ -147,12 +147,12 @@ def show_content(
     request: Request[Any, Any, Any], run_id: FromPath[str], path: FromPath[Path], reading: Reads
 ) -> Response[bytes]:
     """Return a file of the assembled work as it is; of a symbolic link, its target."""
-    wanted = _wanted(request, path, "/assembly/content")
+    wanted = wanted_path(request, path, "/assembly/content")
     place = compared(reading, run_id)
     if place is None:
         raise FileNotFound
     repository, _, head = place
-    found = _looked(lambda: reading.services.repositories.content(repository, head, wanted))
+    found = looked(lambda: reading.services.repositories.content(repository, head, wanted))
     if found is None:
         raise FileNotFound
     return raw(found)
@@ -166,12 +166,13 @@ def raw(content: bytes) -> Response[bytes]:
     return Response(content, media_type="application/octet-stream", headers=headers)
 
 
-def _wanted(request: Request[Any, Any, Any], path: Path, below: str) -> str:
+def wanted_path(request: Request[Any, Any, Any], path: Path, below: str) -> str:
     """Return the path as it was sent: *path* was cleaned of dots already, so that it may name what nobody asked for."""
     return checked_path(request.scope["path"].partition(f"{below}/")[2] or path.as_posix())
 
 
-def _looked(look: Callable[[], T]) -> T:
+def looked(look: Callable[[], T]) -> T:
+    """Return what a look into a repository gives. Raises WorktreeNotReady, WorkspaceUnavailable."""
     try:
         return look()
     except WorktreeBusy as busy:

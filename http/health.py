@@ -76,7 +76,7 @@ def server_info(services: Given) -> ServerInfoBody:
 
 def _answered(services: Services) -> Response[HealthBody]:
     try:
-        body = _health(services)
+        body = health_of(services)
     except LogUnavailable:
         body = HealthBody(
             status="unavailable",
@@ -90,7 +90,8 @@ def _answered(services: Services) -> Response[HealthBody]:
     return Response(body, status_code=status, headers={"Cache-Control": "no-store"})
 
 
-def _health(services: Services) -> HealthBody:
+def health_of(services: Services) -> HealthBody:
+    """Return how the service is. Raises LogUnavailable."""
     head = services.log.head()
     positions = {view.name: services.views.position(view.name) for view in VIEWS}
     quarantined = _quarantined(services)
