@@ -9,5 +9,7 @@ UNION ALL
 SELECT 'root', name, (SELECT max(root_sequence) FROM events WHERE root = name), NULL, NULL
 FROM unnest(%(roots)b::text[]) AS name
 UNION ALL
-SELECT 'command', name, events.position, events.run, events.state
-FROM unnest(%(commands)b::text[]) AS name JOIN events ON events.command_id = name
+SELECT 'command', name, found.position, found.run, found.state
+FROM unnest(%(commands)b::text[]) AS name,
+     -- OFFSET keeps it a look-up for each name: as a join, a plan from when the log was short reads all of a long one.
+     LATERAL (SELECT position, run, state FROM events WHERE command_id = name OFFSET 0) AS found
