@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from steersman.tests.e2e.conftest import Repository
-from steersman.tests.e2e.served import GATE, Api, Service, part, wait_until, write
+from steersman.tests.e2e.served import GATE, Api, Service, part, steersman, wait_until, write
 
 SECRET = "the goose flies at midnight"
 
@@ -79,6 +79,9 @@ def test_a_run_that_is_deleted_while_it_works_leaves_nothing_though_the_service_
     now, _ = _checkpoint(api)
     proof = api.get(f"/api/log/proof/consistency?from={size}&to={now}")
     assert proof["old_root"] == root
+    # Steered, by the stop that the deletion made; and not tampered with.
+    verdict = steersman("audit", "verify", "--data", service.data, expect=10, **service.variables)
+    assert "texts erased" in verdict
 
 
 def _checkpoint(api: Api) -> tuple[int, str]:
