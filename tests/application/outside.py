@@ -55,6 +55,10 @@ class MemoryGit:
         """Return what a commit holds."""
         return self._trees[self._commits[commit][0]]
 
+    def settings(self, repository: Path) -> dict[str, object]:
+        """Say nothing about what agents may do."""
+        return {}
+
     def tip(self, repository: Path, branch: str) -> Commit:
         if branch not in self.branches:
             raise RepositoryUnusable("no_commit", branch)
