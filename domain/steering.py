@@ -252,6 +252,13 @@ def _receive_parked(run: Run, command: SteerRun) -> Sequence[Draft]:
     resets = parked.subtasks_to_reset(run, command.kind)
     if resets is None:
         raise NothingToSteer("An amend restarts flagged subtasks only, and there are none. Send a redirect instead.")
+    if command.target_child_run_id is not None:
+        subtask_id = run.children[command.target_child_run_id].subtask_id
+        if subtask_id not in resets:
+            raise NothingToSteer(
+                "This child's subtask would not start anew. Leave the target out, or name another one."
+            )
+        resets = (subtask_id,)
     return _receipt(run, command, (), subtask_ids=resets)
 
 

@@ -394,6 +394,14 @@ def test_a_redirect_of_a_blocked_run_starts_only_what_failed_afresh() -> None:
     assert fleet.work(2).count("Try the other way.") == 1
 
 
+def test_a_redirect_of_a_blocked_run_for_one_child_restarts_that_one_only() -> None:
+    fleet = blocked()
+    with pytest.raises(NothingToSteer):
+        fleet.steer("redirect", 1)
+    redirect = fleet.steer("redirect", 2)
+    assert fleet.directive(redirect).subtask_ids == (2,)
+
+
 def test_an_amend_of_a_blocked_run_restarts_nothing_that_only_failed() -> None:
     fleet = blocked()
     with pytest.raises(NothingToSteer):
