@@ -37,8 +37,9 @@ def spec(api: Api, run_id: str, expect: int = 200) -> Any:
 
 
 def topics(frames: list[Frame]) -> list[str]:
-    """Return what the coordinator said, without what its agents said on the way."""
-    return [f.event for f in frames if f.event.startswith(("coordinator.", "subtask.", "run."))]
+    """Return how far the run is: its start, its outcome spec, its plan and its subtasks."""
+    steps = ("coordinator.started", DRAFTED, "coordinator.work_plan", "subtask.", "run.failed", "run.cancelled")
+    return [f.event for f in frames if f.event.startswith(steps)]
 
 
 def test_nothing_is_planned_before_the_spec_is_confirmed_and_then_the_run_goes_to_its_merge(
