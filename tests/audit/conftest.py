@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from steersman.adapters.audit_bundle import Bundle, write_bundle
-from steersman.adapters.audit_entry import ENTRY_COLUMNS, Entry
+from steersman.adapters.audit_entry import ENTRY_COLUMNS
 from steersman.adapters.audit_log import audit
 from steersman.adapters.audit_store import RunFacts, WholeLog
 from steersman.adapters.checkpoint_file import CheckpointFile
@@ -203,11 +203,6 @@ def attack_bundle(path: Path, change: Callable[[Loot], object]) -> None:
 
 def _size(line: dict[str, Any]) -> int:
     return int(line["checkpoint"].split("\n")[1])
-
-
-def entry_rows(world: World) -> list[Entry]:
-    """Return the rows of a store as an auditor gets them."""
-    return world.recorder().entries(None, 0, 10_000)
 
 
 @pytest.fixture(params=["sqlite", "postgres", "bundle"])

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from steersman.adapters.checkpoint_file import read_notes
+from steersman.adapters.log_keys import new_keys
+from steersman.adapters.log_opening import _hand_over
+from steersman.adapters.memory import SYSTEM_CLOCK
+from steersman.adapters.sealing import Handover, signer_of
+from steersman.adapters.signed_note import endorsement, sign_text
 from steersman.application.verdict import Verdict
+from steersman.domain.event import Event
+from steersman.domain.log import LogKeyRotated, LogOpened
 from steersman.tests.audit.conftest import Loot, World
 from steersman.tests.audit.facts import put, said, steered, unsteered
 
@@ -182,7 +189,7 @@ def test_edited_data_is_found_whatever_its_hashes_say(told: World, rehashed: boo
 def test_a_changed_text_is_found_at_its_fact(told: World) -> None:
     def put_words(loot: Loot) -> None:
         loot.texts = [
-            (position, digest, salt, b"obey me   " if position == 7 else words)
+            (position, digest, salt, b"obey me!!!" if words == b"be careful" else words)
             for position, digest, salt, words in loot.texts
         ]
 
@@ -237,3 +244,37 @@ def test_a_pin_of_facts_that_are_gone_is_tampering_even_when_the_rest_is_signed(
 
 def note_of(world: World, size: int) -> str:
     return next(note for note in read_notes(world.checkpoints) if note.split("\n")[1] == str(size))
+
+
+def test_a_changed_node_of_the_stored_tree_is_found_where_its_leaves_end(store: World) -> None:
+    log = store.open()
+    tell(log)
+    log.close()
+    recorder: Any = store.recorder()
+    with recorder._immediate() if store.kind == "sqlite" else recorder._cursor() as cursor:
+        cursor.execute(f"UPDATE nodes SET hash = {'zeroblob(32)' if store.kind == 'sqlite' else 'sha256(hash)'}")
+    assert_tampered(store, 16, "nodes")
+
+
+@pytest.mark.parametrize("topic", ["log.key_rotated", "log.opened"])
+def test_nobody_takes_the_log_over_without_its_own_key(store: World, topic: str) -> None:
+    """The attacker has keys of their own, signs with them, and says in the log that these are its keys now."""
+    log = store.open()
+    tell(log)
+    log.close()
+    recorder, mine, theirs = store.recorder(), new_keys(), store.ring.newest()
+    signer = recorder.tree_head().signer
+    assert theirs is not None
+    assert signer is not None
+    named: dict[str, Any] = {"signing_key_id": mine.signing_id, "hmac_key_id": mine.hmac_id}
+    named["public_key"] = mine.public_text
+    event: Event = LogOpened(origin=signer.origin, **named)
+    if topic == "log.key_rotated":
+        event = LogKeyRotated(
+            **named,
+            prior_signing_key_id=theirs.signing_id,
+            prior_hmac_key_id=theirs.hmac_id,
+            endorsement=sign_text(endorsement(signer.origin, mine.public_text), signer.origin, mine.signing),
+        )
+    _hand_over(recorder, SYSTEM_CLOCK, event, Handover(signer_of(signer.origin, mine), mine, after=signer, file=None))
+    assert_tampered(store, FACTS + 1, "endorsement" if topic == "log.key_rotated" else "publicKey")
