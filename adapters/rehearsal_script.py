@@ -59,7 +59,9 @@ def _meant_for(prompt: str, steps: list[dict[str, Any]]) -> list[dict[str, Any]]
 def own_steps(prompt: str) -> list[dict[str, Any]]:
     """Return what the agent does when it is told nothing: a page about its task, or the answer of its role."""
     role = ROLE_LINE.search(prompt)
-    title = title_of(prompt)
+    # Whoever plans or judges is told the goal under a heading of its own; the rest says how to answer.
+    goal = prompt.partition("\n# The goal\n")[2].partition("\n# ")[0] if role else ""
+    title = title_of(goal) if goal else title_of(prompt)
     slug = slug_of(title)
     match role[1] if role else "":
         case "planner":
@@ -68,7 +70,7 @@ def own_steps(prompt: str) -> list[dict[str, Any]]:
                     "plan": [
                         {
                             "title": title,
-                            "scope": prompt_body(prompt),
+                            "scope": prompt_body(goal or prompt),
                             "dependsOn": [],
                             "files": [f"rehearsal/{slug}.md"],
                         }
@@ -80,8 +82,7 @@ def own_steps(prompt: str) -> list[dict[str, Any]]:
                 {"verdict": "GREEN", "feedback": f"I read what was made for “{title}” and found nothing to correct."}
             ]
         case "outcome-writer":
-            goal = prompt.partition("\n# The goal\n")[2]
-            return [{"outcome": outcome_of(title_of(goal) if goal else title)}]
+            return [{"outcome": outcome_of(title)}]
         case "autopilot":
             return [{"answer": "Do what the goal asks for, in the simplest way."}]
         case _:

@@ -76,7 +76,8 @@ def continue_prompt(turn_id: str) -> str:
 def plan_prompt(run: Run, turn_id: str, team: str) -> str:
     """Return the prompt that asks the planner to decompose the goal."""
     return (
-        f"{turn_line(turn_id)}\n\nDecompose the goal below into at most 12 subtasks that a team can work on in parallel, "
+        f"{turn_line(turn_id)}\n{ROLE_LINE}planner\n\n"
+        "Decompose the goal below into at most 12 subtasks that a team can work on in parallel, "
         "each in its own git worktree. Do not change any file. End your answer with one fenced block of JSON: an array "
         'of objects with "title", "scope", "assignedAgent" (a name from the team), "phase" (planning, execution or '
         'validation), "dependsOn" (places in the array, from 0) and "files" (the paths that it will write).\n\n'
@@ -143,7 +144,7 @@ _VERDICTS = (
 def review_prompt(run: Run, kind: str, turn_id: str, diff: str) -> str:
     """Return the prompt that asks a reviewer for a verdict on the assembled work."""
     return (
-        f"{turn_line(turn_id)}\n\n{_REVIEWS[kind]} Do not change any file. {_VERDICTS}\n\n"
+        f"{turn_line(turn_id)}\n{ROLE_LINE}reviewer\n\n{_REVIEWS[kind]} Do not change any file. {_VERDICTS}\n\n"
         f"# The goal\n\n{run.goal}\n\n# The change\n\n~~~~diff\n{diff}\n~~~~\n"
     )
 
