@@ -58,6 +58,8 @@ def export(run_id: str | None, whole: bool, output: IO[bytes], pins: Sequence[Pa
             facts = write_bundle(source, output, progress)
         except Unreadable as error:
             raise Refused(str(error)) from error
+    if facts == 0:
+        raise Refused(f"There is no coordinator run {run_id}, so the bundle proves nothing.")
     note(f"{facts} facts")
 
 

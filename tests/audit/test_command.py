@@ -81,6 +81,8 @@ def test_tampering_and_what_cannot_be_checked_have_their_codes(
     run("verify", bundle, "--hmac-key", pin, expect=1)
     run("verify", bundle, "--data", tmp_path, expect=2)
     run("export", expect=2)
+    run("export", "no-such-run", "-o", tmp_path / "none", expect=1)
+    run("classify", "no-such-run", expect=30)
 
 
 def test_a_receipt_is_checked_offline_with_the_public_key_alone(
