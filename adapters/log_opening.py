@@ -151,9 +151,11 @@ def _begin(recorder: Recorder, clock: Clock, ring: Keyring, file: CheckpointFile
     try:
         _hand_over(recorder, clock, opened, Handover(signer_of(opened.origin, keys), keys, after=None, file=file))
     except LogUnavailable:
-        if recorder.tree_head().signer is None:
+        signer = recorder.tree_head().signer
+        if signer is None:
             raise
-        if found is None:  # another process began the log at this moment, with its own
+        # Another process began the log at this moment: with keys of its own, or with ours, which it has found.
+        if found is None and signer.signing_id != keys.signing_id:
             ring.forget(keys)
 
 

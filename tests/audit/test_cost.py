@@ -48,7 +48,8 @@ def test_postgres_touches_about_as_many_pages_whatever_the_log_s_length(postgres
     fill(log, SMALL)
     small = cost()
     fill(log, LARGE)
-    assert cost() <= 2 * small
+    # A plan that reads the log would touch a hundred times as many; vacuum and statistics may touch a few, too.
+    assert cost() <= 5 * small
     log.close()
 
 
