@@ -66,14 +66,15 @@ def test_a_reader_that_is_too_slow_is_cut_off_and_goes_on_by_its_id(services: Se
             token = story.client.headers["authorization"]
             connection.sendall(f"GET /api/runs/{child}/stream HTTP/1.0\r\nAuthorization: {token}\r\n\r\n".encode())
             reader = connection.makefile("rb")
-            while reader.readline() != b": keep-alive\n":
-                pass
+            shown: list[bytes] = []
+            while (line := reader.readline()) != b": keep-alive\n":
+                shown.append(line)
             # It is live now, and reads no more: what the sockets do not hold piles up in the queue until it is full.
             words = "x" * 4_000
             for n in range(50):
                 story.say(child, *(f"{n}/{m} {words}" for m in range(10)))
-            seen = [line for line in reader if line.startswith((b"id: ", b"event: done"))]
-        ids = [1, *(int(line.split()[1]) for line in seen)]
+            seen = [line for line in (*shown, *reader) if line.startswith((b"id: ", b"event: done"))]
+        ids = [int(line.split()[1]) for line in seen]
         assert ids == list(range(1, len(ids) + 1)), "cut off, but never skipped"
         assert len(ids) < services.log.run_head(child)
         with listening(story.client, f"/api/runs/{child}/stream", url, Last_Event_ID=str(ids[-1])) as feed:
