@@ -8,49 +8,17 @@ import pytest
 from steersman.adapters.checkpoint_file import CheckpointFile
 from steersman.adapters.log_keys import Keyring
 from steersman.adapters.log_opening import sealed_by
-from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.sqlite_log import SqliteLog
 from steersman.domain.catalogue import CATALOGUE
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import put, said
 
 SMALL, LARGE, COUNTED = 400, 12_000, 40
-PAGES = (
-    "SELECT sum(heap_blks_read + heap_blks_hit + coalesce(idx_blks_read, 0) + coalesce(idx_blks_hit, 0))"
-    " FROM pg_statio_user_tables"
-)
 
 
 def fill(log: Any, upto: int) -> None:
     while (head := log.head()) < upto:
         put(log, *(said(f"r{head + n}", "x") for n in range(min(2000, upto - head))))
-
-
-def test_postgres_touches_about_as_many_pages_whatever_the_log_s_length(postgres_url: str, tmp_path: Path) -> None:
-    seal = sealed_by(Keyring(tmp_path / "keys"), CheckpointFile(tmp_path / "checkpoints.log"))
-    log = PostgresLog(postgres_url, CATALOGUE, seal=seal)
-    recorder: Any = log._recorder
-    recorder.datastore.pool.resize(1, 1)  # a server process tells what it counted when it is asked itself
-
-    def pages() -> int:
-        recorder._select("SELECT pg_stat_force_next_flush()", ())
-        return int(recorder._select(PAGES, ())[0][0])
-
-    def cost() -> float:
-        # The plans are made while the log is short, and kept.
-        for n in range(10):
-            put(log, said(f"warm {log.head()} {n}", "x"))
-        before = pages()
-        for n in range(COUNTED):
-            put(log, said(f"counted {log.head()} {n}", "x"))
-        return (pages() - before) / COUNTED
-
-    fill(log, SMALL)
-    small = cost()
-    fill(log, LARGE)
-    # A plan that reads the log would touch a hundred times as many; vacuum and statistics may touch a few, too.
-    assert cost() <= 5 * small
-    log.close()
 
 
 def test_sqlite_executes_the_same_statements_whatever_the_log_s_length(tmp_path: Path) -> None:
