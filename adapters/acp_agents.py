@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from ..application.ports import AgentFailed, AgentInfo, SessionRequest
+from ..application.agent_port import AgentFailed, AgentInfo, SessionRequest
 from .acp_session import AcpSession
 from .agent_process import AgentProcess, Launch
 from .agents_file import AgentCommand, agent_environment, find_command, read_agents

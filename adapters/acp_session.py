@@ -17,7 +17,7 @@ from acp.schema import (
 )
 from pydantic import ValidationError
 
-from ..application.ports import AgentFailed, AgentUpdate, SessionRequest, TurnEnded, TurnObserver
+from ..application.agent_port import AgentFailed, AgentUpdate, SessionRequest, TurnEnded, TurnObserver
 from .acp_opening import Opening
 from .acp_transport import StdioTransport
 from .acp_turn import Question, Turn

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ..application.ports import AgentFailed
+from ..application.agent_port import AgentFailed
 
 KEEPER = "steersman.adapters.agent_keeper"
 #: One JSON line of an agent. A longer one breaks the protocol, and is never held in memory as a whole.

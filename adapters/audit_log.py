@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from ..application.ports import LogUnavailable
+from ..application.log_port import LogUnavailable
 from ..application.verdict import Finding, Label, Verdict
 from .audit_entry import Bad, Checked, Entry, Unreadable, bad, check_entry
 from .audit_signers import Signers

@@ -7,7 +7,7 @@ from threading import Lock
 
 import msgspec
 
-from ..application.ports import LogUnavailable
+from ..application.log_port import LogUnavailable
 from .log_head import Head
 from .signed_note import MAX_NOTE_CHARACTERS, NoteInvalid, parse_checkpoint
 

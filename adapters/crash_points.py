@@ -11,7 +11,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from ..application.ports import Append, EventLog
+from ..application.log_port import Append, EventLog
 from ..domain.event import Event, Fact
 
 VARIABLE = "STEERSMAN_CRASH_AT"

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ..application.ports import Undecodable
+from ..application.log_port import Undecodable
 from ..domain.event import Draft, Event, Fact, Text, Unknown, map_texts
 from .secret_shapes import redact
 

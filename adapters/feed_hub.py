@@ -6,7 +6,8 @@ from threading import Event, Lock, Thread
 
 import msgspec
 
-from ..application.ports import EventLog, LogUnavailable, Undecodable, Wakeups
+from ..application.log_port import EventLog, LogUnavailable, Undecodable
+from ..application.ports import Wakeups
 from ..domain.event import Fact
 from ..projections import server_sent_events
 

@@ -7,7 +7,7 @@ from dulwich.objects import ObjectID
 from dulwich.refs import Ref
 from dulwich.repo import Repo
 
-from ..application.ports import GitConflict
+from ..application.git_port import GitConflict
 from ..domain.git import Commit
 from .git_checkout import tree_entries
 from .git_filters import Filters, Ignored

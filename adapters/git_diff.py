@@ -7,7 +7,7 @@ from typing import Literal
 
 from dulwich.objects import ObjectID
 
-from ..application.ports import ChangedFile, FileView
+from ..application.git_port import ChangedFile, FileView
 from .git_merge import LineMatcher, split_lines
 from .git_objects import Change, Entry, Objects, is_gitlink, is_tree
 

@@ -15,7 +15,7 @@ from dulwich.reflog import format_reflog_line
 from dulwich.refs import Ref
 from dulwich.repo import Repo
 
-from ..application.ports import MergeOutcome
+from ..application.git_port import MergeOutcome
 from .git_checkout import Files
 from .git_filters import Filters
 from .git_index import ASSUME_UNCHANGED, CheckoutIndex, IndexLock, UnreadableIndex, index_lock, unknown_entry

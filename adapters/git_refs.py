@@ -14,7 +14,7 @@ from dulwich.objects import ZERO_SHA, ObjectID
 from dulwich.refs import Ref, check_ref_format
 from dulwich.repo import Repo
 
-from ..application.ports import GitConflict
+from ..application.git_port import GitConflict
 
 #: The author and committer of every commit that is made here.
 IDENTITY = b"Steersman <steersman@localhost>"

@@ -14,7 +14,7 @@ from dulwich.objects import ObjectID
 from dulwich.refs import Ref
 from dulwich.repo import Repo, UnsupportedExtension, UnsupportedVersion
 
-from ..application.ports import (
+from ..application.git_port import (
     Branch,
     ChangedFile,
     CommitFailed,

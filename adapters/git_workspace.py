@@ -12,7 +12,7 @@ from dulwich.objects import ObjectID
 from dulwich.refs import Ref
 from dulwich.repo import Repo
 
-from ..application.ports import Branch, TreeEntry, WorktreeBusy, WorktreeGone
+from ..application.git_port import Branch, TreeEntry, WorktreeBusy, WorktreeGone
 from . import git_commits, git_worktrees
 from .git_checkout import ForbiddenPath
 from .git_diff import content_of, count_lines, find_shown, shown, status_of

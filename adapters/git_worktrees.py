@@ -11,7 +11,7 @@ from dulwich.objects import ObjectID
 from dulwich.refs import Ref
 from dulwich.repo import Repo
 
-from ..application.ports import GitConflict
+from ..application.git_port import GitConflict
 from .git_checkout import Files, remove_all_but, remove_tree, tree_entries, write_all
 from .git_filters import Filters
 from .git_index import CheckoutIndex, index_lock, unknown_entry

@@ -10,7 +10,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from ..application.ports import AgentFailed, CommandResult
+from ..application.agent_port import AgentFailed
+from ..application.ports import CommandResult
 from .agent_process import AgentProcess, Launch
 
 #: What is kept of a command's output: its end, where the reason for a failure stands.

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from uuid import uuid4
 
-from ..application.ports import Append, Clock, LogUnavailable, Undecodable
+from ..application.log_port import Append, LogUnavailable, Undecodable
+from ..application.ports import Clock
 from ..domain.event import Draft, Event
 from ..domain.log import LOG_STREAM, LogKeyRotated, LogOpened
 from .checkpoint_file import TAIL_BYTES, CheckpointFile, read_notes

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
-from ..application.ports import ConsistencyProof, Evidence, InclusionProof, LogKey, OutOfRange, Receipt
+from ..application.proofs_port import ConsistencyProof, Evidence, InclusionProof, LogKey, OutOfRange, Receipt
 from ..application.verdict import Verdict
 from .audit_log import audit
 from .audit_store import EntryRecorder, RunFacts

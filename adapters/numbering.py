@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..application.ports import AlreadyAnswered, Answered, Append, Conflict, Idempotency
+from ..application.log_port import AlreadyAnswered, Answered, Append, Conflict, Idempotency
 from .event_codec import (
     ENVELOPE_VERSION,
     Encoded,

@@ -11,7 +11,8 @@ from eventsourcing.postgres import PostgresApplicationRecorder, PostgresDatastor
 from psycopg import Connection, Cursor
 from psycopg.rows import DictRow, TupleRow, dict_row, tuple_row
 
-from ..application.ports import Announce, Answered, Clock, LogUnavailable
+from ..application.log_port import Answered, LogUnavailable
+from ..application.ports import Announce, Clock
 from ..domain.event import Event
 from ..domain.log import LOG_STREAM
 from .audit_entry import ENTRY_COLUMNS, Entry, entry_of

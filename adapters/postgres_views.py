@@ -11,7 +11,8 @@ from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from ..application.check_views import Snapshot
-from ..application.ports import LogUnavailable, ViewRow
+from ..application.log_port import LogUnavailable
+from ..application.ports import ViewRow
 from ..application.project_views import Changes, Head, StoredRows
 from .position_waiters import PositionWaiters
 

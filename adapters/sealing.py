@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from ..application.ports import LogRolledBack, LogUnavailable
+from ..application.log_port import LogRolledBack, LogUnavailable
 from .checkpoint_file import CheckpointFile
 from .log_head import Head, Signer
 from .log_keys import KeysRefused, LogKeys

@@ -6,7 +6,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from threading import Condition, Lock, Thread
 
-from ..application.ports import Announce, Clock, LogRolledBack, LogUnavailable
+from ..application.log_port import LogRolledBack, LogUnavailable
+from ..application.ports import Announce, Clock
 from .numbering import Outcome, Prepared, Stored
 from .sealing import UNSEALED, Sealing
 from .stored_log import Recorder, commit_batch

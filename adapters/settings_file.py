@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import yaml
 
-from ..application.ports import SettingsUnreadable
+from ..application.git_port import SettingsUnreadable
 
 FOLDER, NAME = ".steersman", "settings.yml"
 #: Looked into as well, for repositories that come from elsewhere; ours wins.

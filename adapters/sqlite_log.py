@@ -17,7 +17,8 @@ from eventsourcing.sqlite import (
     SQLiteDatastore,
 )
 
-from ..application.ports import Announce, Answered, Clock
+from ..application.log_port import Answered
+from ..application.ports import Announce, Clock
 from ..domain.event import Event
 from ..domain.log import LOG_STREAM
 from .audit_entry import ENTRY_COLUMNS, Entry, entry_of

@@ -12,7 +12,8 @@ from pathlib import Path
 from threading import Lock, local
 
 from ..application.check_views import Snapshot
-from ..application.ports import LogUnavailable, ViewRow
+from ..application.log_port import LogUnavailable
+from ..application.ports import ViewRow
 from ..application.project_views import Changes, Head, StoredRows
 from .position_waiters import PositionWaiters
 

@@ -15,7 +15,8 @@ from eventsourcing.persistence import (
     ProgrammingError,
 )
 
-from ..application.ports import Answered, Append, Clock, Conflict, LogUnavailable, Undecodable
+from ..application.log_port import Answered, Append, Conflict, LogUnavailable, Undecodable
+from ..application.ports import Clock
 from ..domain.event import Fact
 from .audit_entry import Entry
 from .event_codec import EventCodec, StoredRow, stored_time

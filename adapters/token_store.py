@@ -13,7 +13,7 @@ import msgspec
 import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from ..application.ports import LogUnavailable
+from ..application.log_port import LogUnavailable
 
 Scope = Literal["viewer", "operator"]
 

@@ -8,8 +8,8 @@ from ..domain.asking import MAX_ANSWER_BYTES
 from ..domain.effects import AnswerQuestion
 from ..domain.prompts import answer_prompt
 from ..domain.run import Run
+from .agent_port import AgentFailed
 from .ask_coordinator import Question, ask_coordinator
-from .ports import AgentFailed
 from .workshop import Closing, Workshop
 
 

@@ -4,7 +4,7 @@ import msgspec
 
 from ..domain.git import Commit
 from ..domain.run import Run
-from .ports import SessionRequest
+from .agent_port import SessionRequest
 from .record_turn import TurnRecorder, output_bytes
 from .workshop import Workshop
 

@@ -9,7 +9,7 @@ from ..domain.event import Text
 from ..domain.git import Commit, integration_branch
 from ..domain.run import Run
 from ..domain.turns import Overtaken
-from .ports import PathConflict, RepositoryUnusable
+from .git_port import PathConflict, RepositoryUnusable
 from .work_on_subtask import contributions
 from .workshop import Workshop
 

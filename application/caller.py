@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from ..domain.event import Draft
-from .ports import Append, Idempotency
+from .log_port import Append, Idempotency
 
 #: The name under which the service itself decides.
 SERVICE = "coordinator"

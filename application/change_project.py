@@ -6,7 +6,8 @@ from ..domain.event import Draft, Fact
 from ..domain.project import Project
 from ..domain.rejected import Busy
 from .caller import Answer, Caller
-from .ports import Clock, Conflict, EventLog
+from .log_port import Conflict, EventLog
+from .ports import Clock
 from .register_project import load_project
 from .run_log import MAX_ATTEMPTS
 

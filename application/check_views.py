@@ -9,7 +9,8 @@ from typing import Protocol
 
 import msgspec
 
-from .ports import EventLog, ViewRow
+from .log_port import EventLog
+from .ports import ViewRow
 from .project_views import Batches, Head, View, ViewStore, extend
 
 #: How many differences are reported; one is too many already.

@@ -10,8 +10,8 @@ from ..domain.outcome_spec import OutcomeDraft, read_draft
 from ..domain.prompts import outcome_prompt
 from ..domain.run import Run
 from ..domain.turns import Overtaken
+from .agent_port import AgentFailed
 from .ask_coordinator import Question, ask_coordinator
-from .ports import AgentFailed
 from .workshop import Closing, Workshop
 
 UNPARSEABLE = "outcome_spec_unparseable"

@@ -15,7 +15,7 @@ from ..domain.prompts import plan_prompt
 from ..domain.run import Run
 from ..domain.turns import Overtaken
 from ..domain.work_plan import WorkPlanMade
-from .ports import AgentFailed, SessionRequest
+from .agent_port import AgentFailed, SessionRequest
 from .record_turn import TurnRecorder, output_bytes
 from .register_project import load_project
 from .workshop import Closing, Workshop

@@ -7,7 +7,7 @@ from ..domain.effects import MergeAssembly
 from ..domain.run import Run
 from ..domain.turns import Overtaken
 from .assemble_children import summary
-from .ports import MergeOutcome
+from .git_port import MergeOutcome
 from .workshop import Workshop
 
 

@@ -21,7 +21,8 @@ from typing import Protocol
 import msgspec
 
 from ..domain.event import Fact
-from .ports import EventLog, LogUnavailable, Undecodable, Views
+from .log_port import EventLog, LogUnavailable, Undecodable
+from .ports import Views
 
 #: How many facts are folded in one transaction.
 BATCH = 500

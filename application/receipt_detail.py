@@ -4,7 +4,7 @@ import base64
 
 import msgspec
 
-from .ports import Evidence
+from .proofs_port import Evidence
 
 
 class ReceiptDetail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

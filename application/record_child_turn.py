@@ -8,7 +8,7 @@ from ..domain.child_run import ChildRun, Turn
 from ..domain.event import Draft
 from ..domain.run import Run
 from ..domain.turns import Overtaken
-from .ports import AgentUpdate, PermissionAsked
+from .agent_port import AgentUpdate, PermissionAsked
 from .record_turn import TurnRecorder, output_bytes
 from .tool_call import tool_call
 from .workshop import Workshop

@@ -19,9 +19,9 @@ from ..domain.agent_output import (
 from ..domain.child_run import output_stream
 from ..domain.event import Draft, Event, Text
 from ..domain.personal_data import redact_personal
+from .agent_port import AgentUpdate, PermissionAsked
 from .caller import Caller
 from .hold_back import unfinished
-from .ports import AgentUpdate, PermissionAsked
 from .run_log import RunLog
 from .tool_call import tool_call
 

@@ -7,7 +7,9 @@ from ..domain.event import Draft, Fact
 from ..domain.project import AddMember, CreateProject, Project, add_member, create_project, project_stream, replay
 from ..domain.rejected import Busy, Invalid, ProjectNotFound
 from .caller import Answer, Caller
-from .ports import Clock, Conflict, EventLog, Repositories, RepositoryUnusable
+from .git_port import Repositories, RepositoryUnusable
+from .log_port import Conflict, EventLog
+from .ports import Clock
 from .run_log import MAX_ATTEMPTS, PAGE
 
 

@@ -7,8 +7,10 @@ from ..domain.event import Fact
 from ..domain.parked import RecoveryExhausted
 from ..domain.run import Run
 from ..domain.steering import SteerRun
+from .agent_port import Agents
 from .caller import Answer, Caller
-from .ports import Agents, Clock, Repositories
+from .git_port import Repositories
+from .ports import Clock
 from .register_project import load_project
 from .run_log import RunLog
 from .start_orchestration import start_orchestration

@@ -7,7 +7,7 @@ from ..domain.event import Fact
 from ..domain.rejected import Rejected
 from ..domain.review import ReviewAssembly, review
 from .caller import Caller
-from .ports import Repositories
+from .git_port import Repositories
 from .run_log import Answering, RunLog
 
 

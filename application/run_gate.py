@@ -8,7 +8,7 @@ from ..domain.gates import GateSpec, Verdict, read_verdict
 from ..domain.git import Commit
 from ..domain.run import Run
 from ..domain.turns import Overtaken
-from .ports import AgentFailed, SessionRequest
+from .agent_port import AgentFailed, SessionRequest
 from .record_turn import TurnRecorder, output_bytes
 from .touched_files import touched_files
 from .workshop import Closing, Workshop

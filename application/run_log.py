@@ -12,7 +12,8 @@ from ..domain.rejected import Busy, RunNotFound
 from ..domain.run import Run, deletion_stream, plan_stream
 from ..domain.topology import with_topology
 from .caller import SERVICE, Answer, Caller
-from .ports import Clock, Conflict, EventLog
+from .log_port import Conflict, EventLog
+from .ports import Clock
 
 #: How often a decision is taken again because others changed what it was based on.
 MAX_ATTEMPTS = 8

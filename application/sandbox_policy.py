@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from ..domain.sandbox import PolicyUnreadable, SandboxPolicy, checked, policy_of
-from .ports import Repositories, SettingsUnreadable
+from .git_port import Repositories, SettingsUnreadable
 
 
 def read_policy(repositories: Repositories, repository: Path) -> SandboxPolicy:

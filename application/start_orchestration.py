@@ -11,8 +11,11 @@ from ..domain.project import Project
 from ..domain.rejected import Invalid, Rejected
 from ..domain.run import Run
 from ..domain.topology import with_topology
+from .agent_port import Agents
 from .caller import Answer, Caller
-from .ports import Agents, Clock, EventLog, Repositories, RepositoryUnusable
+from .git_port import Repositories, RepositoryUnusable
+from .log_port import EventLog
+from .ports import Clock
 from .register_project import load_project
 from .sandbox_policy import read_policy
 

@@ -9,7 +9,7 @@ from ..domain.gate_signals import RequestChanges, Touched
 from ..domain.rejected import RunNotFound
 from ..domain.steering import SteerRun, SteerWorker
 from .caller import Caller
-from .ports import Repositories
+from .git_port import Repositories
 from .run_log import Answering, RunLog
 from .touched_files import touched_files
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 import msgspec
 
 from ..domain.answers import ToolCall
-from .ports import PermissionAsked
+from .agent_port import PermissionAsked
 
 
 def tool_call(asked: PermissionAsked) -> ToolCall:

@@ -3,7 +3,7 @@
 from ..domain.gate_signals import Touched
 from ..domain.run import Run
 from ..domain.work_plan import SATISFIED
-from .ports import Repositories
+from .git_port import Repositories
 from .workshop import Workshop
 
 

@@ -6,7 +6,8 @@ from threading import Event as Flag
 from threading import Thread
 from typing import Self
 
-from .ports import AgentFailed, AgentSession, LogUnavailable
+from .agent_port import AgentFailed, AgentSession
+from .log_port import LogUnavailable
 from .record_turn import TurnRecorder
 
 

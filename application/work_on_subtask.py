@@ -18,7 +18,8 @@ from ..domain.prompts import continue_prompt
 from ..domain.run import Run
 from ..domain.turns import InterruptedTooOften, Overtaken
 from ..domain.work_plan import SATISFIED, SETTLED, Subtask
-from .ports import AgentFailed, AgentSession, CommitFailed, Contribution, GitConflict, SessionRequest
+from .agent_port import AgentFailed, AgentSession, SessionRequest
+from .git_port import CommitFailed, Contribution, GitConflict
 from .record_child_turn import ChildTurnRecorder
 from .watch_stall import StallWatch
 from .workshop import Closing, Workshop

@@ -10,8 +10,10 @@ from threading import Lock
 from uuid import uuid4
 
 from ..domain.run import Run
+from .agent_port import Agents, AgentSession, SessionRequest
 from .caller import Caller
-from .ports import Agents, AgentSession, Commands, Repositories, SessionRequest, SignalFiles, Wakeups
+from .git_port import Repositories
+from .ports import Commands, SignalFiles, Wakeups
 from .run_log import Decision, RunLog
 
 POLL_SECONDS = 1.0

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ..application.ports import EventLog, Undecodable
+from ..application.log_port import EventLog, Undecodable
 from ..domain.event import Fact
 from ..domain.project import Project, evolve, project_stream
 from ..domain.rejected import Forbidden, Invalid, ProjectNotFound, RunNotFound

@@ -10,7 +10,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
-from ..application.ports import ChangedFile, FileView, RepositoryUnusable
+from ..application.git_port import ChangedFile, FileView, RepositoryUnusable
 from ..application.review_assembly import review_assembly
 from ..application.start_orchestration import WorkspaceUnavailable
 from ..application.steer import request_changes

@@ -8,7 +8,7 @@ from litestar import get
 from litestar.params import FromPath
 
 from ..application.disk_space import disk_space
-from ..application.ports import RepositoryUnusable
+from ..application.git_port import RepositoryUnusable
 from ..domain.rejected import ProjectNotFound
 from ..projections import open_runs, project_view
 from .health import HealthBody, health_of

@@ -7,7 +7,7 @@ from litestar import Request, Response, get
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 
-from ..application.ports import EventLog, Undecodable
+from ..application.log_port import EventLog, Undecodable
 from ..domain.event import Fact
 from ..domain.rejected import NotFound
 from ..projections.timeline import LogEntry, TimelineEntry, log_entry, timeline_entry

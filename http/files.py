@@ -8,7 +8,7 @@ from litestar import Request, Response, get
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 
-from ..application.ports import (
+from ..application.git_port import (
     ChangedFile,
     FileView,
     GitConflict,

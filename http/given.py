@@ -9,7 +9,10 @@ import msgspec
 from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 
-from ..application.ports import Agents, Clock, EventLog, Repositories, Views
+from ..application.agent_port import Agents
+from ..application.git_port import Repositories
+from ..application.log_port import EventLog
+from ..application.ports import Clock, Views
 from ..application.run_log import RunLog
 from ..domain.event import Fact
 

@@ -6,7 +6,7 @@ import msgspec
 from litestar import Response, get
 from litestar.openapi.datastructures import ResponseSpec
 
-from ..application.ports import LogUnavailable
+from ..application.log_port import LogUnavailable
 from ..application.project_views import QUARANTINE, Quarantined
 from ..projections.catalogue import VIEWS
 from .authentication import PUBLIC

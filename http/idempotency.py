@@ -16,7 +16,7 @@ from litestar.params import HeaderParameter, RawBody, SkipValidation
 
 from ..application.caller import Answer, Caller, IdempotencyKey
 from ..application.deny_steering import Denials
-from ..application.ports import AlreadyAnswered, Answered
+from ..application.log_port import AlreadyAnswered, Answered
 from ..domain.event import Fact
 from ..domain.rejected import Invalid, Rejected
 from .access import Access

@@ -12,7 +12,7 @@ from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
 from msgspec import Meta
 
-from ..application.ports import LogRolledBack, LogUnavailable, Undecodable
+from ..application.log_port import LogRolledBack, LogUnavailable, Undecodable
 from ..domain.rejected import Rejected
 
 MEDIA_TYPE = "application/problem+json"

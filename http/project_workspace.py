@@ -8,7 +8,7 @@ import msgspec
 from litestar import Request, get
 from litestar.params import FromPath, QueryParameter
 
-from ..application.ports import Branch, FileView, TreeEntry
+from ..application.git_port import Branch, FileView, TreeEntry
 from ..domain.rejected import NotFound
 from .assembly import FileNotFound
 from .files import looked, wanted_path

@@ -10,8 +10,8 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody, QueryParameter
 from msgspec import Meta
 
+from ..application.agent_port import Agents
 from ..application.caller import Answer
-from ..application.ports import Agents
 from ..application.register_project import UnusableDirectory, register_project
 from ..application.start_orchestration import resolved
 from ..domain.event import Draft

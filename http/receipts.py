@@ -5,7 +5,7 @@ from typing import Annotated, Any, TypeAlias
 from litestar import Request, Response, get
 from litestar.params import FromPath, QueryParameter
 
-from ..application.ports import ConsistencyProof, InclusionProof, LogKey, OutOfRange
+from ..application.proofs_port import ConsistencyProof, InclusionProof, LogKey, OutOfRange
 from ..application.receipt_detail import ReceiptDetail, receipt_detail
 from ..application.verdict import Verdict
 from ..domain.directive import directive_stream

@@ -9,7 +9,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from ..application.ports import EventLog
+from ..application.log_port import EventLog
 from ..application.review_assembly import RepositoryDirty, review_assembly
 from ..application.steer import request_changes
 from ..domain.assembly import MergeFailed

@@ -9,7 +9,7 @@ from litestar import Response, get
 from litestar.params import FromPath
 from msgspec import Meta
 
-from ..application.ports import GitConflict, Repositories, RepositoryUnusable
+from ..application.git_port import GitConflict, Repositories, RepositoryUnusable
 from ..domain.rejected import NotFound, RunNotFound
 from ..projections import children_view, run_detail, work_plan_view
 from ..projections.children_view import ChildView

@@ -9,7 +9,8 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from ..application.ports import EventLog, Receipt
+from ..application.log_port import EventLog
+from ..application.proofs_port import Receipt
 from ..application.steer import resolve_directive, steer_run
 from ..domain.child_run import run_stream
 from ..domain.directive import Directive, DirectiveMoved, directive_stream

@@ -10,7 +10,7 @@ from litestar import Response, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath
 
-from ..application.ports import EventLog
+from ..application.log_port import EventLog
 from ..application.steer import child_of_task, steer_worker
 from ..domain.child_run import Paused
 from ..domain.directive import Directive

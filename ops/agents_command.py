@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from ..adapters.agents_file import AgentsFileInvalid, find_command, read_agents
-from ..application.ports import AgentInfo
+from ..application.agent_port import AgentInfo
 from .output import print_json, print_table
 from .refused import Refused
 from .settings import data_option, json_option, read_settings

@@ -22,7 +22,7 @@ from ..adapters.postgres_log import LogDatastore, PostgresRecorder
 from ..adapters.signed_note import MAX_NOTE_CHARACTERS
 from ..adapters.sqlite_log import SqliteRecorder, open_datastore
 from ..application.check_views import check
-from ..application.ports import LogUnavailable
+from ..application.log_port import LogUnavailable
 from ..application.verdict import Finding, Verdict
 from ..projections.catalogue import VIEWS
 from .output import note

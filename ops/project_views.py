@@ -8,7 +8,8 @@ import msgspec
 import structlog
 
 from ..application.delete_project import go_on
-from ..application.ports import EventLog, Views, Wakeups
+from ..application.log_port import EventLog
+from ..application.ports import Views, Wakeups
 from ..application.project_views import Batches, View, ViewStore, advance, prepare
 from ..application.run_log import RunLog
 from ..projections import open_runs, project_view

@@ -9,7 +9,7 @@ import msgspec
 from ..adapters.memory import MemoryWakeups
 from ..adapters.memory_views import MemoryViews
 from ..application.check_views import Checked, check
-from ..application.ports import LogUnavailable
+from ..application.log_port import LogUnavailable
 from ..application.project_views import catch_up, rebuild
 from ..projections.catalogue import VIEWS
 from .output import print_json, print_table

@@ -16,7 +16,7 @@ import uvicorn
 
 from ..adapters.postgres_alone import Taken, alone_on
 from ..adapters.token_store import TokenStore
-from ..application.ports import LogUnavailable
+from ..application.log_port import LogUnavailable
 from .agents_command import agents_option
 from .data_dir import alone_in, prepare_data_dir
 from .logs import configure_logs

@@ -28,7 +28,8 @@ from ..adapters.sqlite_views import SqliteViews
 from ..adapters.stored_log import Opens, StoredLog, unsealed
 from ..adapters.token_store import TokenStore, open_tokens
 from ..application.drive_runs import Driver
-from ..application.ports import LogUnavailable, Wakeups
+from ..application.log_port import LogUnavailable
+from ..application.ports import Wakeups
 from ..application.run_log import RunLog
 from ..application.workshop import Workshop
 from ..domain.catalogue import CATALOGUE

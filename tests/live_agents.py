@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from steersman.adapters.process_family import look, read_process
-from steersman.application.ports import AgentUpdate, PermissionAsked
+from steersman.application.agent_port import AgentUpdate, PermissionAsked
 
 #: Far beyond what anything here takes: who waits that long has found a fault.
 PATIENCE_SECONDS = 60.0

@@ -43,7 +43,8 @@ from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.sealing import chain
 from steersman.adapters.sqlite_log import SqliteLog
 from steersman.adapters.stored_log import Opens, Recorder, StoredLog, unsealed
-from steersman.application.ports import Append, Clock
+from steersman.application.log_port import Append
+from steersman.application.ports import Clock
 from steersman.domain.event import Draft, Event
 
 CALLERS = (1, 8, 64)

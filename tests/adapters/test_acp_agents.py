@@ -13,7 +13,7 @@ import pytest
 
 from steersman.adapters.acp_agents import AcpAgents
 from steersman.adapters.agents_file import AgentsFileInvalid, read_agents
-from steersman.application.ports import AgentFailed, AgentUpdate, SessionRequest
+from steersman.application.agent_port import AgentFailed, AgentUpdate, SessionRequest
 from steersman.tests.live_agents import (
     InBackground,
     Recorder,
@@ -30,7 +30,7 @@ SERVICE = """
 import sys, time
 from pathlib import Path
 from steersman.adapters.acp_agents import AcpAgents
-from steersman.application.ports import SessionRequest
+from steersman.application.agent_port import (SessionRequest)
 from steersman.tests.live_agents import Recorder, script
 
 directory = Path(sys.argv[1])

@@ -11,7 +11,7 @@ import pytest
 
 from steersman.adapters.event_codec import Encoded, EventCodec, StoredRow, stored_time
 from steersman.adapters.numbering import Known, number, prepare
-from steersman.application.ports import Append, Undecodable
+from steersman.application.log_port import Append, Undecodable
 from steersman.domain.event import Draft, Event, Text, Unknown
 
 AT = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)

@@ -11,7 +11,7 @@ import pytest
 from steersman.adapters.feed_hub import FeedHub, LiveFrame, Queue
 from steersman.adapters.memory import MemoryLog, MemoryWakeups
 from steersman.application.caller import coordinator
-from steersman.application.ports import LogUnavailable, Undecodable
+from steersman.application.log_port import LogUnavailable, Undecodable
 from steersman.domain.agent_output import MessageDelta
 from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.event import Draft, Text

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from steersman.adapters.git_index import CheckoutIndex, fresh_entry, index_lock
-from steersman.application.ports import CommitFailed, GitConflict
+from steersman.application.git_port import CommitFailed, GitConflict
 from steersman.domain.git import Commit
 
 from .conftest import AT, Scratch

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from steersman.application.ports import Contribution
+from steersman.application.git_port import Contribution
 from steersman.domain.git import Commit
 
 from .conftest import AT, Scratch

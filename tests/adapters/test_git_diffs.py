@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from steersman.application.ports import ChangedFile, RepositoryUnusable
+from steersman.application.git_port import ChangedFile, RepositoryUnusable
 
 from .conftest import Scratch
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.application.ports import MergeOutcome
+from steersman.application.git_port import MergeOutcome
 
 from .conftest import Scratch
 

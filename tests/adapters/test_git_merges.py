@@ -11,7 +11,7 @@ from dulwich.objects import ObjectID
 from steersman.adapters.git_merge import merge_commits, merge_texts
 from steersman.adapters.git_objects import Objects, new_commit
 from steersman.adapters.git_repositories import hexadecimal, opened
-from steersman.application.ports import Contribution, GitConflict, Integrated
+from steersman.application.git_port import Contribution, GitConflict, Integrated
 from steersman.domain.git import Commit
 
 from .conftest import AT, Scratch

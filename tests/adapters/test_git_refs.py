@@ -10,7 +10,7 @@ import pytest
 from steersman.adapters import git_refs
 from steersman.adapters.git_objects import Objects, new_commit
 from steersman.adapters.git_repositories import hexadecimal, opened
-from steersman.application.ports import GitConflict
+from steersman.application.git_port import GitConflict
 
 from .conftest import AT, Scratch
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.application.ports import GitConflict
+from steersman.application.git_port import GitConflict
 
 from .conftest import Scratch
 

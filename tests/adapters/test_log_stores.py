@@ -9,7 +9,7 @@ import pytest
 from steersman.adapters import postgres_log, sqlite_log
 from steersman.adapters.postgres_log import LogDatastore, PostgresLog, PostgresRecorder
 from steersman.adapters.sqlite_log import SqliteLog, SqliteRecorder, open_datastore
-from steersman.application.ports import Append
+from steersman.application.log_port import Append
 from steersman.domain.event import Draft, Event, Text
 
 

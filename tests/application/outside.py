@@ -6,26 +6,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from steersman.application.ports import (
+from steersman.application.agent_port import (
     AgentFailed,
     AgentInfo,
     AgentUpdate,
-    Append,
-    ChangedFile,
-    CommandResult,
-    CommitFailed,
-    Contribution,
-    EventLog,
-    GitConflict,
-    Integrated,
-    LogUnavailable,
-    MergeOutcome,
-    PathConflict,
-    RepositoryUnusable,
     SessionRequest,
     TurnEnded,
     TurnObserver,
 )
+from steersman.application.git_port import (
+    ChangedFile,
+    CommitFailed,
+    Contribution,
+    GitConflict,
+    Integrated,
+    MergeOutcome,
+    PathConflict,
+    RepositoryUnusable,
+)
+from steersman.application.log_port import Append, EventLog, LogUnavailable
+from steersman.application.ports import CommandResult
 from steersman.domain.event import Fact
 from steersman.domain.git import Commit
 from steersman.domain.workers import Fingerprint

@@ -11,7 +11,7 @@ from steersman.application import steer
 from steersman.application.caller import Caller
 from steersman.application.carry_out import carry_out
 from steersman.application.drive_runs import Driver
-from steersman.application.ports import LogUnavailable
+from steersman.application.log_port import LogUnavailable
 from steersman.application.review_assembly import review_assembly
 from steersman.application.run_log import RunLog
 from steersman.application.workshop import Workshop

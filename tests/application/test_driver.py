@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from steersman.application import drive_runs, end_turn, pause_worker
-from steersman.application.ports import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
+from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
 from steersman.domain.child_run import Paused, ProcessesKilled, RunFailed, TurnOpened
 from steersman.domain.directive import RevisionExecution
 from steersman.domain.run import Run

@@ -3,7 +3,7 @@
 import pytest
 
 from steersman.application.end_run import cancel_run, delete_run
-from steersman.application.ports import LogUnavailable
+from steersman.application.log_port import LogUnavailable
 from steersman.domain.child_run import RunCancelled
 from steersman.domain.event import Text, map_texts
 from steersman.domain.rejected import RunNotFound

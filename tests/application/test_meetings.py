@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from steersman.application import drive_runs, pause_worker
+from steersman.application.agent_port import AgentFailed, SessionRequest, TurnObserver
 from steersman.application.carry_out import carry_out
-from steersman.application.ports import AgentFailed, LogUnavailable, SessionRequest, TurnObserver
+from steersman.application.log_port import LogUnavailable
 from steersman.application.workshop import Closing
 from steersman.domain import turns
 from steersman.domain.child_run import Paused

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steersman.adapters.secret_shapes import redact
+from steersman.application.agent_port import AgentUpdate, PermissionAsked
 from steersman.application.hold_back import unfinished
-from steersman.application.ports import AgentUpdate, PermissionAsked
 from steersman.application.record_turn import TurnRecorder
 from steersman.application.run_log import RunLog
 from steersman.domain.agent_output import MessageDelta, OutputTruncated, ToolOutput

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from steersman.application.caller import Answer, IdempotencyKey
-from steersman.application.ports import AlreadyAnswered, LogUnavailable
+from steersman.application.log_port import AlreadyAnswered, LogUnavailable
 from steersman.application.run_log import MAX_ATTEMPTS, RunLog, expected_versions
 from steersman.domain.assembly import WorkflowStep
 from steersman.domain.event import Draft

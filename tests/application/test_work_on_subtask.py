@@ -3,7 +3,7 @@
 import pytest
 
 from steersman.application import work_on_subtask
-from steersman.application.ports import AgentFailed, AgentUpdate, TurnObserver
+from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnObserver
 from steersman.domain import steering
 from steersman.domain.child_run import RunFailed, SessionOpened, TurnInterrupted, TurnOpened
 from steersman.domain.directive import RevisionExecution, SteeringDecided
@@ -190,7 +190,7 @@ def test_a_turn_that_is_cut_off_twenty_times_is_given_up() -> None:
 
 @pytest.mark.parametrize("reason", ["refusal", "max_tokens"])
 def test_a_turn_that_ends_without_a_result_fails_its_child(reason: str) -> None:
-    from steersman.application.ports import TurnEnded
+    from steersman.application.agent_port import TurnEnded
 
     service = Service()
     service.start(part("One"))

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 from steersman.adapters.stored_log import StoredLog
-from steersman.application.ports import Append
+from steersman.application.log_port import Append
 from steersman.domain.agent_output import MessageDelta
 from steersman.domain.child_run import TurnStarted, output_stream
 from steersman.domain.directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived, TargetScope

@@ -20,7 +20,7 @@ from steersman.adapters.merkle import Edge
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.signed_note import key_hash, parse_checkpoint, parse_note, signers
 from steersman.adapters.sqlite_log import SqliteLog
-from steersman.application.ports import LogRolledBack, LogUnavailable
+from steersman.application.log_port import LogRolledBack, LogUnavailable
 from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.log import LogKeyRotated, LogOpened
 from steersman.tests.audit.conftest import World

@@ -16,7 +16,7 @@ from steersman.adapters.numbering import Numbered, number, prepare, wanted
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.sequencer import Sequencer, ignore
 from steersman.adapters.stored_log import Recorder, StoredLog, commit_batch
-from steersman.application.ports import AlreadyAnswered, Answered, Append, Conflict, LogUnavailable
+from steersman.application.log_port import AlreadyAnswered, Answered, Append, Conflict, LogUnavailable
 from steersman.domain.event import Fact
 
 from .conftest import Store

@@ -20,7 +20,8 @@ from steersman.adapters.memory_views import MemoryViews
 from steersman.adapters.postgres_views import PostgresViews
 from steersman.adapters.sqlite_views import SqliteViews
 from steersman.application.check_views import CheckableStore, check
-from steersman.application.ports import Append, LogUnavailable, Undecodable, ViewRow
+from steersman.application.log_port import Append, LogUnavailable, Undecodable
+from steersman.application.ports import ViewRow
 from steersman.application.project_views import (
     QUARANTINE,
     Batches,

@@ -16,7 +16,7 @@ import msgspec
 
 from steersman.adapters.event_codec import EventCodec
 from steersman.adapters.numbering import Known, number, prepare
-from steersman.application.ports import Append
+from steersman.application.log_port import Append
 from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.event import Draft, Event, Text
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from steersman.application.ports import LogUnavailable, Undecodable
+from steersman.application.log_port import LogUnavailable, Undecodable
 from steersman.http.given import Services
 
 from .conftest import Api, served

@@ -4,7 +4,7 @@ import socket
 from dataclasses import replace
 from typing import Any
 
-from steersman.application.ports import LogUnavailable
+from steersman.application.log_port import LogUnavailable
 from steersman.http.access import RunPlace
 from steersman.http.feed_sources import RunSource
 from steersman.http.given import Services

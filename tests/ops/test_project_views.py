@@ -7,7 +7,7 @@ import pytest
 
 from steersman.adapters.memory import MemoryLog, MemoryWakeups
 from steersman.adapters.memory_views import MemoryViews
-from steersman.application.ports import Append, LogUnavailable
+from steersman.application.log_port import Append, LogUnavailable
 from steersman.application.project_views import Head
 from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.event import Draft, Text

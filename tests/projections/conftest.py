@@ -10,7 +10,7 @@ import pytest
 
 from steersman.adapters.memory import MemoryLog
 from steersman.adapters.memory_views import MemoryViews
-from steersman.application.ports import Append
+from steersman.application.log_port import Append
 from steersman.application.project_views import catch_up
 from steersman.domain import dispatch, review, turns
 from steersman.domain import project as projects

@@ -1,0 +1,155 @@
+"""What the use cases need of the coding agents."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+
+class AgentFailed(Exception):
+    """
+    The agent could not do its turn. `code` is the public word (agent_not_installed, agent_start_timeout,
+    agent_exited, agent_protocol_error, agent_turn_failed, session_not_found, agent_processes_unruly); `retryable` says whether the same may work later.
+    """
+
+    def __init__(self, code: str, message: str, *, retryable: bool) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retryable = retryable
+
+
+class AgentInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that agents.toml, or the product itself, names."""
+
+    name: str
+    command: tuple[str, ...]
+    #: Whether the command is on PATH.
+    installed: bool
+    is_default: bool
+
+
+class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent process is started for."""
+
+    #: `agent` or `agent/model…`.
+    model_id: str
+    #: The child run that the process belongs to; becomes STEERSMAN_RUN_ID.
+    run_id: str
+    cwd: Path
+    #: The session to load; None for a new one.
+    session_id: str | None = None
+
+
+class PermissionAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent asks whether it may call a tool."""
+
+    request_id: str
+    tool_name: str
+    #: The tool's input, as the JSON string that was received.
+    tool_input: str
+    kind: str = "other"
+
+
+class AgentUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    Something that the agent reported while it worked.
+
+    `kind` is message (text), thought (text), tool_call (call_id, title, text = its input as JSON), tool_result (call_id,
+    text, failed), plan (text), usage (input_tokens, output_tokens), stderr (text).
+    """
+
+    kind: str
+    text: str = ""
+    call_id: str = ""
+    title: str = ""
+    failed: bool = False
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """How a turn ended. `stop_reason` is the protocol's: end_turn, cancelled, refusal, max_tokens, max_turn_requests."""
+
+    stop_reason: str
+    #: What the agent said in this turn, at most 256 KiB of it.
+    message: str
+
+
+class TurnObserver(Protocol):
+    """Who is told what happens in a turn. Called from one thread, in order; a slow observer slows the agent down."""
+
+    def update(self, update: AgentUpdate) -> None:
+        """Take a report."""
+        ...
+
+    def permission(self, asked: PermissionAsked) -> bool:
+        """Block until it is decided whether the tool may be called."""
+        ...
+
+    def question(self, request_id: str, question: str) -> str | None:
+        """Block until the question is answered; None if it will not be."""
+        ...
+
+
+class AgentSession(Protocol):
+    """One agent process under its keeper, with one open session."""
+
+    @property
+    def session_id(self) -> str:
+        """The session's id, as the agent gave it."""
+        ...
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What the agent said it can do, from: load_session, resume_session, elicitation, image, audio, embedded_context."""
+        ...
+
+    @property
+    def history(self) -> str:
+        """The text of the session's earlier turns as `session/load` replayed it; empty for a new session."""
+        ...
+
+    def prompt(self, text: str, observer: TurnObserver) -> TurnEnded:
+        """Run one turn to its end. Raises AgentFailed when the agent dies, breaks the protocol or ends it with an error."""
+        ...
+
+    def cancel(self) -> None:
+        """Ask for the end of the turn (session/cancel). Returns at once; the turn ends through `prompt`."""
+        ...
+
+    def stop_processes(self) -> None:
+        """On return every process of the agent, detached ones too, is stopped (SIGSTOP) or gone."""
+        ...
+
+    def continue_processes(self) -> None:
+        """On return every stopped process of the agent runs again."""
+        ...
+
+    def kill(self) -> Sequence[int]:
+        """On return no process of the agent, detached ones too, is alive. Returns the pids that were killed."""
+        ...
+
+    def close(self) -> None:
+        """End the agent: ask first, then kill. On return nothing of it is alive."""
+        ...
+
+
+class Agents(Protocol):
+    """The coding agents that this installation knows."""
+
+    def known(self) -> Sequence[AgentInfo]:
+        """Return every agent that can be named, the default first."""
+        ...
+
+    def resolve(self, model_id: str | None) -> str | None:
+        """Return the full model id for what a caller gave (None: the default agent), or None if nobody knows it."""
+        ...
+
+    def open(self, request: SessionRequest) -> AgentSession:
+        """
+        Start an agent under a keeper and open, or load, its session.
+
+        Raises AgentFailed. `session_not_found` as its code means that the agent no longer has the session to load.
+        """
+        ...

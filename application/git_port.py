@@ -1,0 +1,261 @@
+"""What the use cases need of git."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from ..domain.git import Commit
+from ..domain.workers import Fingerprint
+
+
+class RepositoryUnusable(Exception):
+    """
+    The directory cannot serve as a project's repository.
+
+    `code` is one of workspace_missing, not_a_repository, bare_repository, no_commit, unborn_branch, detached_head,
+    unsupported_repository (SHA-256, reftable or an extension that the adapter does not know).
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class GitConflict(Exception):
+    """A ref is at neither the old nor the new value of a prepared move: somebody else moved it. Nothing was changed."""
+
+
+class CommitFailed(Exception):
+    """The worktree could not be committed; its files are as they were."""
+
+
+class Contribution(msgspec.Struct, frozen=True, kw_only=True):
+    """A child's work, to be taken into the integration branch."""
+
+    subtask_id: int
+    branch: str
+    commit: str
+
+
+class PathConflict(msgspec.Struct, frozen=True, kw_only=True):
+    """Paths on which a later child's version won over what was integrated before it; the other side is kept at `ref`."""
+
+    branch: str
+    paths: tuple[str, ...]
+    ref: str
+
+
+class Integrated(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of an integration."""
+
+    commit: str
+    tree: str
+    has_changes: bool
+    conflicts: tuple[PathConflict, ...] = ()
+
+
+class ChangedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file that differs between two trees. `status` is added, modified or deleted."""
+
+    path: str
+    status: str
+    added_lines: int
+    removed_lines: int
+    is_binary: bool = False
+
+
+class FileView(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of a comparison. `content` is None for a binary or a deleted file."""
+
+    path: str
+    #: added, modified, deleted or unchanged
+    status: str
+    diff: str
+    content: str | None
+    is_binary: bool
+
+
+class TreeEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One folder or file of a tree; `status` and the line counts are null where it does not differ."""
+
+    path: str
+    is_folder: bool
+    #: added, modified or deleted
+    status: str | None = None
+    added_lines: int | None = None
+    removed_lines: int | None = None
+
+
+class Branch(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch and its tip."""
+
+    name: str
+    commit: str
+
+
+class WorktreeGone(Exception):
+    """There is no such worktree."""
+
+
+class SettingsUnreadable(Exception):
+    """The settings that a repository holds cannot be understood, or not be written."""
+
+
+class WorktreeBusy(Exception):
+    """The worktree's files changed under every look at them. Look again later."""
+
+
+class MergeOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What an attempt to merge into the originating branch came to.
+
+    `state` is merged (commit set), blocked (nothing moved, may be tried again; reason says why) or
+    conflicted (nothing moved; conflicting_paths names the files that a person must resolve).
+    """
+
+    state: str
+    commit: str | None = None
+    #: Where the branch stood when this was found out.
+    old: str | None = None
+    reason: str | None = None
+    conflicting_paths: tuple[str, ...] = ()
+
+
+class RepositoryState(msgspec.Struct, frozen=True, kw_only=True):
+    """A usable repository: its real path, the branch that is checked out, and that branch's tip."""
+
+    path: Path
+    branch: str
+    tip: Commit
+
+
+class Repositories(Protocol):
+    """
+    Git, as the runs need it. Every method may be repeated after a crash at any point inside it and then
+    ends with the same commits, refs and files. No call touches a branch or checkout that it does not name.
+    """
+
+    def inspect(self, path: Path) -> RepositoryState:
+        """Return the repository's state. Raises RepositoryUnusable."""
+        ...
+
+    def tip(self, repository: Path, branch: str) -> Commit:
+        """Return a branch's tip. Raises RepositoryUnusable (workspace_missing, not_a_repository, no_commit)."""
+        ...
+
+    def obstacle(self, repository: Path, branch: str) -> str | None:
+        """
+        Return why a merge into *branch* would be blocked now, looking only: repository_dirty or
+        operation_in_progress where it is checked out; None if nothing stands in the way.
+        """
+        ...
+
+    def ensure_worktree(self, repository: Path, worktree: Path, branch: str, base: str) -> None:
+        """Make *branch* (at *base* if it is new) and a worktree that has it checked out, or find both as they are."""
+        ...
+
+    def commit_worktree(
+        self, repository: Path, worktree: Path, branch: str, parent: str, at: datetime, message: str
+    ) -> Commit:
+        """
+        Commit everything that is changed in the worktree on top of *parent* and move *branch* from *parent* to it.
+
+        The commit is a function of the files, parent, time and message, so a redo makes the same one. Without a
+        change nothing is committed and *parent* is returned. Raises CommitFailed, GitConflict.
+        """
+        ...
+
+    def reset_worktree(self, repository: Path, worktree: Path, branch: str, commit: str) -> None:
+        """Put branch and files back to *commit*; what was not committed is gone."""
+        ...
+
+    def fingerprint(self, repository: Path, worktree: Path) -> Fingerprint:
+        """
+        Return what the worktree holds now, changing nothing: the tree that `commit_worktree` would commit, and a digest
+        over every file in it, ignored ones too: SHA-256 over sorted lines of relative path, NUL, SHA-256 of the
+        content in hex, LF; without `.git`, links and what cannot be read. Both are empty if there is no worktree.
+        """
+        ...
+
+    def remove_worktree(self, repository: Path, worktree: Path, branch: str | None) -> None:
+        """Remove the worktree, its admin entry and, if named, its branch. Absent ones are no fault."""
+        ...
+
+    def integrate(
+        self, repository: Path, base: str, contributions: Sequence[Contribution], at: datetime, message: str
+    ) -> Integrated:
+        """
+        Merge the contributions onto *base* in the given order, moving no ref but refs/steersman/conflicts/*.
+
+        Clean hunks of both sides are kept; only on conflicting paths does the later child's version win, and the
+        other side stays reachable under the conflict's ref.
+        """
+        ...
+
+    def point_branch(self, repository: Path, branch: str, old: str | None, new: str) -> None:
+        """Move *branch* from *old* (None: it does not exist) to *new*; done already is fine. Raises GitConflict."""
+        ...
+
+    def prepare_merge(
+        self, repository: Path, branch: str, approved: Commit, at: datetime, message: str
+    ) -> MergeOutcome:
+        """
+        Find out, moving nothing, what merging *approved* into *branch* gives: `merged` with the commit that the
+        branch would move to (*approved* itself when that is a fast-forward, the present tip when it is contained).
+        """
+        ...
+
+    def merge(self, repository: Path, branch: str, old: str, new: str) -> MergeOutcome:
+        """
+        Move *branch* from *old* to *new*, with the files of a clean checkout of it, if there is one.
+
+        A dirty checkout or an operation in progress there blocks the move: then neither branch nor files move.
+        A branch that is at *new* already is `merged`; one that is elsewhere is `blocked` with reason head_moved.
+        """
+        ...
+
+    # Where *head* is a path, the comparison is with that worktree's files as they are now, ignored ones left out; that
+    # raises WorktreeGone, WorktreeBusy. Links are never followed, so nothing outside of it is read.
+
+    def changed_files(self, repository: Path, base: str, head: str | Path) -> Sequence[ChangedFile]:
+        """Return the files that differ between two commits, ordered by path."""
+        ...
+
+    def file(self, repository: Path, base: str, head: str | Path, path: str) -> FileView | None:
+        """
+        Return one file as a comparison of two commits; None if neither has it. Never reads outside the trees.
+
+        What is too long to show is cut, and its last line says so.
+        """
+        ...
+
+    def tree(self, repository: Path, base: str, head: str | Path) -> Sequence[TreeEntry]:
+        """Return every folder and file of *head* by path, each with how it differs from *base*; deleted files too."""
+        ...
+
+    def content(self, repository: Path, commit: str, path: str) -> bytes | None:
+        """Return a file's bytes (a link's target), None if the commit has no such file."""
+        ...
+
+    def parent(self, repository: Path, commit: str) -> str | None:
+        """Return a commit's first parent, None for one that has none."""
+        ...
+
+    def branches(self, repository: Path) -> Sequence[Branch]:
+        """Return the repository's branches, by name."""
+        ...
+
+    def settings(self, repository: Path) -> Mapping[str, Any]:
+        """Return what the settings file in the repository's checkout says. Raises SettingsUnreadable."""
+        ...
+
+    def write_settings(self, repository: Path, changed: Mapping[str, Any]) -> None:
+        """Make the settings file say this too; it is on disk whole or not at all. Raises SettingsUnreadable."""
+        ...
+
+    def diff(self, repository: Path, base: str, head: str, limit_bytes: int) -> str:
+        """Return the unified diff between two commits, cut at *limit_bytes* with a line that says so."""
+        ...

@@ -1,0 +1,140 @@
+"""The event log: what is appended, what is read, and what can go wrong with either."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from ..domain.event import Draft, Fact
+from .proofs_port import LogProofs
+
+
+class Idempotency(msgspec.Struct, frozen=True, kw_only=True):
+    """One request that must take effect at most once, and the answer that every repetition gets."""
+
+    principal: str
+    method: str
+    path: str
+    key: str
+    #: SHA-256 of the request's body, in hex.
+    body_digest: str
+    #: The HTTP status and body of the first answer.
+    status: int
+    answer: bytes
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored answer of an earlier request with the same idempotency key."""
+
+    body_digest: str
+    status: int
+    answer: bytes
+    #: The position of the last fact that the request appended.
+    position: int
+
+
+class Append(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts that are stored together or not at all."""
+
+    drafts: tuple[Draft, ...]
+    #: For each stream that the decision read or writes: the version that it saw (0: no fact yet).
+    #: Output streams are written without one.
+    expected: Mapping[str, int]
+    at: datetime
+    principal: str
+    #: Unique for each command: a repeated append after a lost acknowledgement is recognised by it.
+    command_id: str
+    traceparent: str | None = None
+    idempotency: Idempotency | None = None
+
+
+class Conflict(Exception):
+    """A stream is no longer at the version that the decision saw. Nothing was stored: decide again on a fresh fold."""
+
+
+class AlreadyAnswered(Exception):
+    """A request with this idempotency key was stored before. Nothing was stored now: replay `answered`."""
+
+    def __init__(self, answered: Answered) -> None:
+        super().__init__("a request with this idempotency key was stored before")
+        self.answered = answered
+
+
+class LogUnavailable(Exception):
+    """The event log cannot be written or read now. What was acknowledged is kept; send the command again later."""
+
+
+class LogRolledBack(LogUnavailable):
+    """
+    The store holds less than was signed: it was put back to an earlier state. Nothing is stored until somebody accepts
+    that with `steersman audit accept-restore`.
+    """
+
+
+class Undecodable(Exception):
+    """A stored fact of a known topic cannot be understood. Let go of its run; read on after `position`."""
+
+    def __init__(self, position: int, run: str | None, reason: str) -> None:
+        super().__init__(f"the fact at position {position} cannot be decoded: {reason}")
+        self.position = position
+        self.run = run
+        self.reason = reason
+
+
+class EventLog(LogProofs, Protocol):
+    """The one append-only log. What it has once returned, it returns for ever, byte for byte."""
+
+    def append(self, append: Append) -> Sequence[Fact]:
+        """
+        Store the drafts as consecutive facts; on return they are durable and visible to every reader.
+
+        A reader that has seen position N has seen, or can read, every fact below N.
+
+        Raises:
+            Conflict: an expected version is not the stream's.
+            AlreadyAnswered: the idempotency row exists; compare its body_digest.
+            LogUnavailable: the store cannot be reached; whether the facts are stored is known on the
+                next append with the same command_id, which then answers the facts that are stored.
+        """
+        ...
+
+    def read(self, after: int = 0, limit: int = 500) -> Sequence[Fact]:
+        """
+        Return facts of the whole log in position order, those greater than *after*.
+
+        Here and in the reads below, facts end before the first one that cannot be decoded: only an empty
+        answer says that there are no more.
+
+        Raises:
+            Undecodable: the very first fact after *after* cannot be decoded.
+        """
+        ...
+
+    def read_stream(self, stream: str, after: int = 0, limit: int = 500) -> Sequence[Fact]:
+        """Return a stream's facts in version order, those with a version greater than *after*."""
+        ...
+
+    def read_run(self, run: str, after: int = 0, limit: int = 500) -> Sequence[Fact]:
+        """Return one run's facts, output included, with a run_sequence greater than *after*."""
+        ...
+
+    def read_tree(self, root: str, after: int = 0, limit: int = 500) -> Sequence[Fact]:
+        """Return the non-output facts of a coordinator's tree with a root_sequence greater than *after*."""
+        ...
+
+    def head(self) -> int:
+        """Return the position of the last durable fact, 0 if there is none."""
+        ...
+
+    def run_head(self, run: str) -> int:
+        """Return the run_sequence of the run's last fact, 0 if there is no such run."""
+        ...
+
+    def answered(self, principal: str, method: str, path: str, key: str) -> Answered | None:
+        """Return the stored answer for an idempotency key, if it is younger than 24 hours."""
+        ...
+
+    def erase_texts(self, runs: Sequence[str], *, output_only: bool = False, before: datetime | None = None) -> int:
+        """Forget the words, and their salts, of these runs for good; return how many texts were erased."""
+        ...
