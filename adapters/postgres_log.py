@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, LiteralString, cast
+from typing import Any, Final, LiteralString, Unpack, cast
 
 import psycopg
 from eventsourcing.persistence import StoredEvent
@@ -11,18 +11,29 @@ from eventsourcing.postgres import PostgresApplicationRecorder, PostgresDatastor
 from psycopg import Connection, Cursor
 from psycopg.rows import DictRow, TupleRow, dict_row, tuple_row
 
-from ..application.log_port import Answered, LogUnavailable
-from ..application.ports import Announce, Clock
+from ..application.log_port import LogUnavailable
 from ..domain.event import Event
-from ..domain.log import LOG_STREAM
-from .audit_entry import ENTRY_COLUMNS, Entry, entry_of
-from .event_codec import EventCodec, StoredRow, StoredText
-from .log_head import Head, edge_bytes, read_head, signer_text
-from .memory import SYSTEM_CLOCK
-from .merkle import grow, leaf_hash
-from .numbering import AnswerKey, Known, Numbered, Wanted
-from .sequencer import Sequencer, ignore
-from .stored_log import Opens, Order, StoredLog, Transaction, refuse_signed, translated, unsealed
+from .event_codec import StoredRow
+from .log_head import Head, edge_bytes, read_head
+from .log_rows import (
+    DELETE_ANSWERS,
+    INSERT_ANSWER,
+    LIBRARY_COLUMNS,
+    NODE_COLUMNS,
+    SELECT_ANSWER,
+    SELECT_HEAD,
+    LogRows,
+    answer_rows,
+    fact_rows,
+    head_values,
+    library_rows,
+    node_rows,
+    read_answer,
+    text_rows,
+)
+from .numbering import Known, Numbered, Wanted
+from .sequenced_log import Opening, SequencedLog
+from .stored_log import Transaction, translated
 
 CONNECT_TIMEOUT_SECONDS = 5
 #: How long the head is waited for.
@@ -50,28 +61,11 @@ SETTINGS = (
     "SET default_transaction_isolation = 'read committed';"
     "SET enable_seqscan = off"
 )
-SELECT_HEAD: Final = "SELECT position, edge, mac, signer, note FROM head"
-SELECT_ANSWER = (
-    "SELECT body_digest, status, answer, position FROM idempotency"
-    " WHERE principal = %s AND method = %s AND path = %s AND key = %s AND created > %s"
-)
-# Only an expired answer can be there already: the younger ones were found before.
-INSERT_ANSWER = (
-    "INSERT INTO idempotency (principal, method, path, key, body_digest, status, answer, position, created)"
-    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (principal, method, path, key) DO UPDATE SET"
-    " body_digest = excluded.body_digest, status = excluded.status, answer = excluded.answer,"
-    " position = excluded.position, created = excluded.created"
-)
-DELETE_TEXTS = (
-    "DELETE FROM texts WHERE run = ANY(%s) AND (%s OR is_output) AND (%s::text IS NULL OR EXISTS"
-    " (SELECT 1 FROM events WHERE events.position = texts.position AND events.at < %s))"
-)
-SELECT_ROWS: Mapping[Order, LiteralString] = {
-    "position": "%s = '' AND position > %s ORDER BY position",
-    "version": "stream = %s AND version > %s ORDER BY version",
-    "run_sequence": "run = %s AND run_sequence > %s ORDER BY run_sequence",
-    "root_sequence": "root = %s AND root_sequence > %s AND NOT is_output ORDER BY root_sequence",
-}
+
+
+def _native(statement: str) -> LiteralString:
+    """Return a statement of ours with psycopg's marks for its values."""
+    return cast("LiteralString", statement.replace("?", "%s"))
 
 
 class LogDatastore(PostgresDatastore):
@@ -126,45 +120,27 @@ class PostgresTransaction:
         for stored in known.commands.values():
             stored.sort(key=lambda row: row.position)
         for key in wanted.answers:
-            answer = select_answer(self._cursor, key, answers_since)
+            found = self._cursor.execute(_native(SELECT_ANSWER), (*key, answers_since)).fetchone()
+            answer = read_answer(found)
             if answer is not None:
                 known.answers[key] = answer
         return known
 
     def write(self, numbered: Numbered, now: str, answers_since: str) -> None:
         """Write facts, texts, answers and the new head."""
-        facts, head = numbered.facts, numbered.head
-        columns = zip(
-            *(
-                (f.position, f.stream, f.version, f.topic, f.state, f.run, f.run_sequence, f.root, f.root_sequence,
-                 f.is_output, f.command_id, f.at, leaf, mac)
-                for f, leaf, mac in zip(facts, numbered.leaves, numbered.macs, strict=True)
-            ),
-            strict=True,
-        )  # fmt: skip
-        texts = zip(
-            *((f.position, t.digest, f.run, f.is_output, t.salt, t.words) for f in facts for t in f.texts), strict=True
-        )
-        nodes = zip(*((node.level, node.index, node.hash) for node in numbered.nodes), strict=True)
-        values = [list(column) for column in columns] or [[]] * 14
-        values += [list(column) for column in texts] or [[]] * 6
-        values += [list(column) for column in nodes] or [[]] * 3
-        ends = (numbered.position, edge_bytes(head.edge), head.mac, signer_text(head.signer), head.note)
-        self._cursor.execute(WRITE, (*values, *ends))
+        values: list[list[Any]] = []
+        for rows, width in ((fact_rows(numbered), 14), (text_rows(numbered), 6), (node_rows(numbered.nodes), 3)):
+            values += [list(column) for column in zip(*rows, strict=True)] or [[]] * width
+        self._cursor.execute(WRITE, (*values, *head_values(numbered.head)))
         if numbered.answers:
-            self._cursor.execute("DELETE FROM idempotency WHERE created <= %s", (answers_since,))
-            self._cursor.executemany(
-                INSERT_ANSWER,
-                [
-                    (i.principal, i.method, i.path, i.key, i.body_digest, i.status, i.answer, row.position, now)
-                    for row in numbered.answers
-                    for i in (row.idempotency,)
-                ],
-            )
+            self._cursor.execute(_native(DELETE_ANSWERS), (answers_since,))
+            self._cursor.executemany(_native(INSERT_ANSWER), answer_rows(numbered, now))
 
 
-class PostgresRecorder(PostgresApplicationRecorder):
+class PostgresRecorder(LogRows, PostgresApplicationRecorder):
     """The library's recorder on our tables: it numbers without gaps, and reads what both of us wrote."""
+
+    AMONG = "= ANY(?)"
 
     def __init__(self, datastore: PostgresDatastore) -> None:
         super().__init__(datastore, events_table_name="stored_events")
@@ -179,26 +155,13 @@ class PostgresRecorder(PostgresApplicationRecorder):
         if not stored_events:
             return None
         with self._holding_head() as (cursor, head):
-            position = head.edge.size
-            positions = list(range(position + 1, position + 1 + len(stored_events)))
-            rows = [
-                (str(e.originator_id), e.originator_version, e.topic, e.state, leaf_hash(e.state))
-                for e in stored_events
-            ]
-            edge, nodes = grow(refuse_signed(head).edge, (row[-1] for row in rows))
-            cursor.execute(
-                "INSERT INTO events (position, stream, version, topic, state, leaf_hash)"
-                " SELECT * FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::text[], %s::bytea[], %s::bytea[])",
-                (positions, *(list(column) for column in zip(*rows, strict=True))),
-            )
-            cursor.executemany(
-                "INSERT INTO nodes (level, number, hash) VALUES (%s, %s, %s)",
-                [(node.level, node.index, node.hash) for node in nodes],
-            )
-            cursor.execute("UPDATE head SET position = %s, edge = %s", (positions[-1], edge_bytes(edge)))
+            rows, edge, nodes = library_rows(head, stored_events)
+            cursor.executemany(f"INSERT INTO events ({LIBRARY_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s)", rows)
+            cursor.executemany(f"INSERT INTO nodes ({NODE_COLUMNS}) VALUES (%s, %s, %s)", node_rows(nodes))
+            cursor.execute("UPDATE head SET position = %s, edge = %s", (edge.size, edge_bytes(edge)))
             # The library's own subscriptions listen for this.
             cursor.execute("NOTIFY stored_events")
-        return positions
+        return [row[0] for row in rows]
 
     @contextmanager
     def transaction(self) -> Generator[Transaction]:
@@ -206,88 +169,28 @@ class PostgresRecorder(PostgresApplicationRecorder):
         with self._available(), self._holding_head() as (cursor, head):
             yield PostgresTransaction(cursor, head)
 
-    def rows(self, order: Order, name: str, after: int, limit: int) -> list[StoredRow]:
-        """Return the facts that *order* and *name* select, ascending from *after*."""
-        found = self._select(
-            f"SELECT position, run, state FROM events WHERE {SELECT_ROWS[order]} LIMIT %s", (name, after, max(limit, 0))
-        )
-        return [StoredRow(*row) for row in found]
-
-    def words(self, positions: Sequence[int]) -> dict[int, dict[str, bytes]]:
-        """Return the words of these facts that are not erased."""
-        words: dict[int, dict[str, bytes]] = {}
-        statement = "SELECT position, digest, words FROM texts WHERE position = ANY(%s)"
-        for position, digest, text in self._select(statement, (list(positions),)):
-            words.setdefault(position, {})[digest] = text
-        return words
-
-    def head(self) -> int:
-        """Return the last durable position."""
-        return self._select("SELECT position FROM head", ())[0][0]
-
-    def run_head(self, run: str) -> int:
-        """Return the run's last run_sequence."""
-        return self._select("SELECT max(run_sequence) FROM events WHERE run = %s", (run,))[0][0] or 0
-
-    def tree_head(self) -> Head:
-        """Return the head."""
-        return read_head(*self._select(SELECT_HEAD, ())[0])
-
-    def hashes(self, level: int, first: int, count: int) -> list[bytes]:
-        """Return stored hashes of the tree."""
-        bounds = (first, first + count)
-        if level == 0:
-            leaves = "SELECT leaf_hash FROM events WHERE position > %s AND position <= %s ORDER BY position"
-            return [row[0] for row in self._select(leaves, bounds)]
-        nodes = "SELECT hash FROM nodes WHERE level = %s AND number >= %s AND number < %s ORDER BY number"
-        return [row[0] for row in self._select(nodes, (level, *bounds))]
-
-    def receipts(self, positions: Sequence[int]) -> dict[int, tuple[bytes, bytes | None]]:
-        """Return the leaf hash and the MAC of these facts."""
-        statement = "SELECT position, leaf_hash, mac FROM events WHERE position = ANY(%s)"
-        return {position: (leaf, mac) for position, leaf, mac in self._select(statement, (list(positions),))}
-
-    def entries(self, root: str | None, after: int, limit: int) -> list[Entry]:
-        """Return rows as they are, for an auditor: of the log by position, or of a tree by root_sequence."""
-        if root is None:
-            return self._entries("position > %s ORDER BY position LIMIT %s", (after, limit))
-        where = "root = %s AND root_sequence > %s ORDER BY root_sequence LIMIT %s"
-        return self._entries(where, (root, after, limit))
-
-    def log_entries(self) -> list[Entry]:
-        """Return the rows of the facts that the log holds about itself."""
-        return self._entries("stream = %s ORDER BY version", (LOG_STREAM,))
-
-    def _entries(self, where: LiteralString, values: tuple[Any, ...]) -> list[Entry]:
-        found = self._select(f"SELECT {ENTRY_COLUMNS} FROM events WHERE {where}", values)
-        rows = {row[0]: row for row in found}
-        texts: dict[Any, list[StoredText]] = {}
-        statement = "SELECT position, digest, salt, words FROM texts WHERE position = ANY(%s)"
-        for position, *text in self._select(statement, (list(rows),)):
-            texts.setdefault(position, []).append(StoredText(*text))
-        return [entry_of(row, texts.get(position, ())) for position, row in rows.items()]
-
-    def answered(self, key: AnswerKey, answers_since: str) -> Answered | None:
-        """Return the stored answer, unless it is older than *answers_since*."""
-        with self._available(), self._cursor() as cursor:
-            return select_answer(cursor, key, answers_since)
-
     def erase(self, runs: Sequence[str], *, output_only: bool, before: str | None) -> int:
         """Delete words and salts for good; return how many. PostgreSQL frees their bytes at its next vacuum."""
         with self._available(), self._cursor() as cursor:
-            return cursor.execute(DELETE_TEXTS, (list(runs), not output_only, before, before)).rowcount
+            statement, values = self._erasing(runs, output_only=output_only, before=before)
+            return cursor.execute(_native(statement), values).rowcount
 
     def close(self) -> None:
         """Close every connection."""
         self.datastore.close()
 
-    def _select(self, statement: LiteralString, values: tuple[Any, ...]) -> list[TupleRow]:
+    def _list(self, values: Sequence[Any]) -> Any:
+        return list(values)
+
+    def _select(self, statement: str, values: Sequence[Any]) -> list[TupleRow]:
         try:
-            with self._available(), self._cursor() as cursor:
-                return cursor.execute(statement, values).fetchall()
+            return self._run(_native(statement), values)
         except LogUnavailable:  # once more, for a connection that died while it was idle
-            with self._available(), self._cursor() as cursor:
-                return cursor.execute(statement, values).fetchall()
+            return self._run(_native(statement), values)
+
+    def _run(self, statement: LiteralString, values: Sequence[Any]) -> list[TupleRow]:
+        with self._available(), self._cursor() as cursor:
+            return cursor.execute(statement, values).fetchall()
 
     @contextmanager
     def _holding_head(self) -> Generator[tuple[Cursor[TupleRow], Head]]:
@@ -322,31 +225,8 @@ class PostgresRecorder(PostgresApplicationRecorder):
             raise
 
 
-def select_answer(cursor: Cursor[TupleRow], key: AnswerKey, answers_since: str) -> Answered | None:
-    """Return the stored answer to a request, unless it is older than *answers_since*."""
-    row = cursor.execute(SELECT_ANSWER, (*key, answers_since)).fetchone()
-    if row is None:
-        return None
-    return Answered(body_digest=row[0], status=row[1], answer=row[2], position=row[3])
-
-
-class PostgresLog(StoredLog):
+class PostgresLog(SequencedLog):
     """The event log that several processes share."""
 
-    def __init__(
-        self,
-        url: str,
-        catalogue: Mapping[str, type[Event]],
-        *,
-        clock: Clock = SYSTEM_CLOCK,
-        announce: Announce = ignore,
-        seal: Opens = unsealed,
-    ) -> None:
-        recorder = PostgresRecorder(LogDatastore(url))
-        try:
-            recorder.create_table()
-            sealing = seal(recorder, clock)
-        except BaseException:
-            recorder.close()
-            raise
-        super().__init__(recorder, EventCodec(catalogue), Sequencer(recorder, clock, announce, sealing), clock)
+    def __init__(self, url: str, catalogue: Mapping[str, type[Event]], **opening: Unpack[Opening]) -> None:
+        super().__init__(PostgresRecorder(LogDatastore(url)), catalogue, **opening)

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Condition, Lock
-from typing import Any
+from typing import Any, Unpack
 
 from eventsourcing.persistence import IntegrityError, OperationalError, StoredEvent
 from eventsourcing.sqlite import (
@@ -17,50 +17,41 @@ from eventsourcing.sqlite import (
     SQLiteDatastore,
 )
 
-from ..application.log_port import Answered
-from ..application.ports import Announce, Clock
 from ..domain.event import Event
-from ..domain.log import LOG_STREAM
-from .audit_entry import ENTRY_COLUMNS, Entry, entry_of
-from .event_codec import EventCodec, StoredRow, StoredText
-from .log_head import Head, edge_bytes, read_head, signer_text
-from .memory import SYSTEM_CLOCK
-from .merkle import grow, leaf_hash
-from .numbering import AnswerKey, Known, Numbered, Wanted
-from .sequencer import Sequencer, ignore
-from .stored_log import Opens, Order, StoredLog, Transaction, refuse_signed, translated, unsealed
+from .event_codec import StoredRow
+from .log_head import edge_bytes, read_head
+from .log_rows import (
+    DELETE_ANSWERS,
+    FACT_COLUMNS,
+    INSERT_ANSWER,
+    LIBRARY_COLUMNS,
+    NODE_COLUMNS,
+    SELECT_ANSWER,
+    SELECT_HEAD,
+    TEXT_COLUMNS,
+    LogRows,
+    answer_rows,
+    fact_rows,
+    head_values,
+    library_rows,
+    node_rows,
+    read_answer,
+    text_rows,
+)
+from .numbering import Known, Numbered, Wanted
+from .sequenced_log import Opening, SequencedLog
+from .stored_log import Transaction, translated
 
 SCHEMA = Path(__file__).parent / "sql" / "sqlite_log.sql"
 LOCK_TIMEOUT_SECONDS = 10
 #: Readers beyond these wait for one to finish.
 MAX_CONNECTIONS = 32
 
-INSERT_FACT = (
-    "INSERT INTO events (position, stream, version, topic, state, run, run_sequence, root, root_sequence,"
-    " is_output, command_id, at, leaf_hash, mac) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-INSERT_NODE = "INSERT INTO nodes (level, number, hash) VALUES (?, ?, ?)"
-SELECT_HEAD = "SELECT position, edge, mac, signer, note FROM head WHERE id = ?"
-INSERT_TEXT = "INSERT INTO texts (position, digest, run, is_output, salt, words) VALUES (?, ?, ?, ?, ?, ?)"
-# Only an expired answer can be there already: the younger ones were found before.
-INSERT_ANSWER = (
-    "INSERT OR REPLACE INTO idempotency (principal, method, path, key, body_digest, status, answer, position, created)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-SELECT_ANSWER = (
-    "SELECT body_digest, status, answer, position FROM idempotency"
-    " WHERE principal = ? AND method = ? AND path = ? AND key = ? AND created > ?"
-)
-DELETE_TEXTS = (
-    "DELETE FROM texts WHERE run IN (SELECT value FROM json_each(?)) AND (? OR is_output) AND (? IS NULL OR EXISTS"
-    " (SELECT 1 FROM events WHERE events.position = texts.position AND events.at < ?))"
-)
-SELECT_ROWS: Mapping[Order, str] = {
-    "position": "? = '' AND position > ? ORDER BY position",
-    "version": "stream = ? AND version > ? ORDER BY version",
-    "run_sequence": "run = ? AND run_sequence > ? ORDER BY run_sequence",
-    "root_sequence": "root = ? AND root_sequence > ? AND NOT is_output ORDER BY root_sequence",
-}
+INSERT_FACT = f"INSERT INTO events ({FACT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_EVENT = f"INSERT INTO events ({LIBRARY_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
+INSERT_TEXT = f"INSERT INTO texts ({TEXT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
+INSERT_NODE = f"INSERT INTO nodes ({NODE_COLUMNS}) VALUES (?, ?, ?)"
+UPDATE_HEAD = "UPDATE head SET position = ?, edge = ?, mac = ?, signer = ?, note = ?"
 
 
 class SafePool(SQLiteConnectionPool):
@@ -82,7 +73,7 @@ class SqliteTransaction:
 
     def known(self, wanted: Wanted, answers_since: str) -> Known:
         """Return what the log holds of *wanted*."""
-        self._cursor.execute(SELECT_HEAD, (1,))
+        self._cursor.execute(SELECT_HEAD)
         head = read_head(*self._cursor.fetchone())
         return Known(
             position=head.edge.size,
@@ -94,44 +85,26 @@ class SqliteTransaction:
             answers={
                 key: answer
                 for key in wanted.answers
-                if (answer := select_answer(self._cursor, key, answers_since)) is not None
+                if (answer := read_answer(self._one(SELECT_ANSWER, (*key, answers_since)))) is not None
             },
         )
 
     def write(self, numbered: Numbered, now: str, answers_since: str) -> None:
         """Write facts, texts, answers and the new head."""
-        facts, head = numbered.facts, numbered.head
-        self._cursor.executemany(
-            INSERT_FACT,
-            [
-                (f.position, f.stream, f.version, f.topic, f.state, f.run, f.run_sequence, f.root, f.root_sequence,
-                 f.is_output, f.command_id, f.at, leaf, mac)
-                for f, leaf, mac in zip(facts, numbered.leaves, numbered.macs, strict=True)
-            ],
-        )  # fmt: skip
-        self._cursor.executemany(
-            INSERT_TEXT,
-            [(f.position, t.digest, f.run, f.is_output, t.salt, t.words) for f in facts for t in f.texts],
-        )
+        self._cursor.executemany(INSERT_FACT, fact_rows(numbered))
+        self._cursor.executemany(INSERT_TEXT, text_rows(numbered))
         if numbered.answers:
-            self._cursor.execute("DELETE FROM idempotency WHERE created <= ?", (answers_since,))
-            self._cursor.executemany(
-                INSERT_ANSWER,
-                [
-                    (i.principal, i.method, i.path, i.key, i.body_digest, i.status, i.answer, row.position, now)
-                    for row in numbered.answers
-                    for i in (row.idempotency,)
-                ],
-            )
-        self._cursor.executemany(INSERT_NODE, [(node.level, node.index, node.hash) for node in numbered.nodes])
-        self._cursor.execute(
-            "UPDATE head SET position = ?, edge = ?, mac = ?, signer = ?, note = ?",
-            (numbered.position, edge_bytes(head.edge), head.mac, signer_text(head.signer), head.note),
-        )
+            self._cursor.execute(DELETE_ANSWERS, (answers_since,))
+            self._cursor.executemany(INSERT_ANSWER, answer_rows(numbered, now))
+        self._cursor.executemany(INSERT_NODE, node_rows(numbered.nodes))
+        self._cursor.execute(UPDATE_HEAD, head_values(numbered.head))
+
+    def _one(self, statement: str, values: Sequence[Any]) -> Any:
+        self._cursor.execute(statement, values)
+        return self._cursor.fetchone()
 
     def _number(self, statement: str, name: str | int) -> int:
-        self._cursor.execute(statement, (name,))
-        return self._cursor.fetchone()[0] or 0
+        return self._one(statement, (name,))[0] or 0
 
     def _stored(self, command_id: str) -> list[StoredRow]:
         self._cursor.execute(
@@ -140,8 +113,10 @@ class SqliteTransaction:
         return [StoredRow(*row) for row in self._cursor.fetchall()]
 
 
-class SqliteRecorder(SQLiteApplicationRecorder):
+class SqliteRecorder(LogRows, SQLiteApplicationRecorder):
     """The library's recorder on our tables: it numbers without gaps, and reads what both of us wrote."""
+
+    AMONG = "IN (SELECT value FROM json_each(?))"
 
     def __init__(self, datastore: SQLiteDatastore) -> None:
         super().__init__(datastore, events_table_name="stored_events")
@@ -160,21 +135,12 @@ class SqliteRecorder(SQLiteApplicationRecorder):
         if not stored_events:
             return None
         with self._immediate() as cursor:
-            cursor.execute(SELECT_HEAD, (1,))
-            head = read_head(*cursor.fetchone())
-            first = head.edge.size + 1
-            leaves = [leaf_hash(event.state) for event in stored_events]
-            edge, nodes = grow(refuse_signed(head).edge, leaves)
-            cursor.executemany(
-                "INSERT INTO events (position, stream, version, topic, state, leaf_hash) VALUES (?, ?, ?, ?, ?, ?)",
-                [
-                    (position, str(e.originator_id), e.originator_version, e.topic, e.state, leaf)
-                    for position, (e, leaf) in enumerate(zip(stored_events, leaves, strict=True), first)
-                ],
-            )
-            cursor.executemany(INSERT_NODE, [(node.level, node.index, node.hash) for node in nodes])
+            cursor.execute(SELECT_HEAD)
+            rows, edge, nodes = library_rows(read_head(*cursor.fetchone()), stored_events)
+            cursor.executemany(INSERT_EVENT, rows)
+            cursor.executemany(INSERT_NODE, node_rows(nodes))
             cursor.execute("UPDATE head SET position = ?, edge = ?", (edge.size, edge_bytes(edge)))
-        return list(range(first, first + len(stored_events)))
+        return [row[0] for row in rows]
 
     @contextmanager
     def transaction(self) -> Generator[Transaction]:
@@ -182,79 +148,11 @@ class SqliteRecorder(SQLiteApplicationRecorder):
         with translated(), self._immediate() as cursor:
             yield SqliteTransaction(cursor)
 
-    def rows(self, order: Order, name: str, after: int, limit: int) -> list[StoredRow]:
-        """Return the facts that *order* and *name* select, ascending from *after*."""
-        found = self._select(
-            f"SELECT position, run, state FROM events WHERE {SELECT_ROWS[order]} LIMIT ?", (name, after, max(limit, 0))
-        )
-        return [StoredRow(*row) for row in found]
-
-    def words(self, positions: Sequence[int]) -> dict[int, dict[str, bytes]]:
-        """Return the words of these facts that are not erased."""
-        words: dict[int, dict[str, bytes]] = {}
-        for position, digest, text in self._select(
-            "SELECT position, digest, words FROM texts WHERE position IN (SELECT value FROM json_each(?))",
-            (json.dumps(positions),),
-        ):
-            words.setdefault(position, {})[digest] = text
-        return words
-
-    def head(self) -> int:
-        """Return the last durable position."""
-        return self._select("SELECT position FROM head", ())[0][0]
-
-    def run_head(self, run: str) -> int:
-        """Return the run's last run_sequence."""
-        return self._select("SELECT max(run_sequence) FROM events WHERE run = ?", (run,))[0][0] or 0
-
-    def tree_head(self) -> Head:
-        """Return the head."""
-        return read_head(*self._select(SELECT_HEAD, (1,))[0])
-
-    def hashes(self, level: int, first: int, count: int) -> list[bytes]:
-        """Return stored hashes of the tree."""
-        bounds = (first, first + count)
-        if level == 0:
-            leaves = "SELECT leaf_hash FROM events WHERE position > ? AND position <= ? ORDER BY position"
-            return [row[0] for row in self._select(leaves, bounds)]
-        nodes = "SELECT hash FROM nodes WHERE level = ? AND number >= ? AND number < ? ORDER BY number"
-        return [row[0] for row in self._select(nodes, (level, *bounds))]
-
-    def receipts(self, positions: Sequence[int]) -> dict[int, tuple[bytes, bytes | None]]:
-        """Return the leaf hash and the MAC of these facts."""
-        statement = "SELECT position, leaf_hash, mac FROM events WHERE position IN (SELECT value FROM json_each(?))"
-        return {position: (leaf, mac) for position, leaf, mac in self._select(statement, (json.dumps(positions),))}
-
-    def entries(self, root: str | None, after: int, limit: int) -> list[Entry]:
-        """Return rows as they are, for an auditor: of the log by position, or of a tree by root_sequence."""
-        if root is None:
-            return self._entries("position > ? ORDER BY position LIMIT ?", (after, limit))
-        where = "root = ? AND root_sequence > ? ORDER BY root_sequence LIMIT ?"
-        return self._entries(where, (root, after, limit))
-
-    def log_entries(self) -> list[Entry]:
-        """Return the rows of the facts that the log holds about itself."""
-        return self._entries("stream = ? ORDER BY version", (LOG_STREAM,))
-
-    def _entries(self, where: str, values: tuple[Any, ...]) -> list[Entry]:
-        found = self._select(f"SELECT {ENTRY_COLUMNS} FROM events WHERE {where}", values)
-        rows = {row[0]: row for row in found}
-        texts: dict[Any, list[StoredText]] = {}
-        statement = "SELECT position, digest, salt, words FROM texts WHERE position IN (SELECT value FROM json_each(?))"
-        for position, *text in self._select(statement, (json.dumps(list(rows)),)):
-            texts.setdefault(position, []).append(StoredText(*text))
-        return [entry_of(row, texts.get(position, ())) for position, row in rows.items()]
-
-    def answered(self, key: AnswerKey, answers_since: str) -> Answered | None:
-        """Return the stored answer, unless it is older than *answers_since*."""
-        with translated(), self._connection() as connection:
-            return select_answer(connection.cursor(), key, answers_since)
-
     def erase(self, runs: Sequence[str], *, output_only: bool, before: str | None) -> int:
         """Delete words and salts for good: not even the file holds them on return, unless a reader is in the way."""
         with translated():
             with self._immediate() as cursor:
-                cursor.execute(DELETE_TEXTS, (json.dumps(runs), not output_only, before, before))
+                cursor.execute(*self._erasing(runs, output_only=output_only, before=before))
                 erased = cursor.sqlite_cursor.rowcount
             with self._connection() as connection:
                 # The write-ahead log still holds the pages as they were; this empties it.
@@ -268,7 +166,10 @@ class SqliteRecorder(SQLiteApplicationRecorder):
             if self._lending.wait_for(lambda: self._lent == 0, 2 * LOCK_TIMEOUT_SECONDS):
                 self.datastore.close()
 
-    def _select(self, statement: str, values: tuple[Any, ...]) -> list[Any]:
+    def _list(self, values: Sequence[Any]) -> Any:
+        return json.dumps(values)
+
+    def _select(self, statement: str, values: Sequence[Any]) -> list[Any]:
         with translated(), self._connection() as connection:
             cursor = connection.cursor()
             cursor.execute(statement, values)
@@ -311,15 +212,6 @@ class SqliteRecorder(SQLiteApplicationRecorder):
                 self._lending.notify_all()
 
 
-def select_answer(cursor: SQLiteCursor, key: AnswerKey, answers_since: str) -> Answered | None:
-    """Return the stored answer to a request, unless it is older than *answers_since*."""
-    cursor.execute(SELECT_ANSWER, (*key, answers_since))
-    row = cursor.fetchone()
-    if row is None:
-        return None
-    return Answered(body_digest=row[0], status=row[1], answer=row[2], position=row[3])
-
-
 def open_datastore(path: Path, *, read_only: bool = False) -> SQLiteDatastore:
     """Return the library's datastore on the file, with connections that are safe for a log."""
     address = path.absolute().as_uri() + ("?mode=ro" if read_only else "")
@@ -334,23 +226,8 @@ def open_datastore(path: Path, *, read_only: bool = False) -> SQLiteDatastore:
     return datastore
 
 
-class SqliteLog(StoredLog):
+class SqliteLog(SequencedLog):
     """The event log of one serving process."""
 
-    def __init__(
-        self,
-        path: Path,
-        catalogue: Mapping[str, type[Event]],
-        *,
-        clock: Clock = SYSTEM_CLOCK,
-        announce: Announce = ignore,
-        seal: Opens = unsealed,
-    ) -> None:
-        recorder = SqliteRecorder(open_datastore(path))
-        try:
-            recorder.create_table()
-            sealing = seal(recorder, clock)
-        except BaseException:
-            recorder.close()
-            raise
-        super().__init__(recorder, EventCodec(catalogue), Sequencer(recorder, clock, announce, sealing), clock)
+    def __init__(self, path: Path, catalogue: Mapping[str, type[Event]], **opening: Unpack[Opening]) -> None:
+        super().__init__(SqliteRecorder(open_datastore(path)), catalogue, **opening)

@@ -162,13 +162,6 @@ def translated() -> Generator[None]:
         raise LogUnavailable(str(error) or type(error).__name__) from error
 
 
-def refuse_signed(head: Head) -> Head:
-    """Return the head of a log that nobody signs: the library's own facts go nowhere else. Raises ProgrammingError."""
-    if head.signer is not None:
-        raise ProgrammingError("this log is signed: append to it through the log")
-    return head
-
-
 class StoredLog(StoredProofs):
     """An EventLog. The store, the codec and the sequencing are handed in."""
 
