@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -297,12 +298,16 @@ def test_a_line_without_an_end_breaks_the_protocol_and_is_not_kept(open_agent: A
 # The service's own end
 
 
-def start_service(directory: Path, *arguments: str) -> "subprocess.Popen[str]":
+@contextmanager
+def start_service(directory: Path, *arguments: str) -> "Iterator[subprocess.Popen[str]]":
     command = [sys.executable, "-c", SERVICE, str(directory), *arguments]
-    service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert service.stdout
-    assert service.stdout.readline() == "ready\n"
-    return service
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
+        try:
+            assert service.stdout
+            assert service.stdout.readline() == "ready\n"
+            yield service
+        finally:
+            service.kill()
 
 
 def test_a_kill_of_the_service_leaves_no_agent_and_no_detached_writer(tmp_path: Path) -> None:

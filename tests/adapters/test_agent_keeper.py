@@ -34,7 +34,11 @@ class Kept:
         if seconds is not None:
             self.send(do="extend", seconds=seconds)
         self.send(do="start", path=argv[0], argv=list(argv), cwd=str(cwd), env={"PATH": os.environ["PATH"]})
-        self.begin = self.report()
+        try:
+            self.begin = self.report()
+        except BaseException:
+            self.end()
+            raise
         #: The pid of the keeper's inner half.
         self.inner = parent_of(self.begin["pid"]) if "pid" in self.begin else 0
 
@@ -248,9 +252,9 @@ def children_of(pid: int) -> set[int]:
 
 def test_a_program_that_cannot_be_started_is_told(tmp_path: Path) -> None:
     kept = Kept([str(tmp_path / "nothing")], tmp_path)
+    kept.end()
     assert kept.begin["event"] == "not_started"
     assert kept.begin["message"].startswith("exec: ")
-    kept.end()
 
 
 def test_the_agent_can_neither_signal_the_keeper_with_its_group_nor_ignore_a_kill(keep: Any, tmp_path: Path) -> None:

@@ -20,17 +20,22 @@ from steersman.tests.live_agents import is_alive, script, size_of, wait_until
 class Agent:
     """A rehearsal agent's process and its protocol, with nothing of the product between."""
 
-    def __init__(self, home: Path, cwd: Path, session_id: str | None = None, *, form: bool = True) -> None:
+    def __init__(self, home: Path, cwd: Path) -> None:
         command = [sys.executable, "-P", "-m", "steersman.adapters.rehearsal_agent", "--home", str(home)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=cwd)
         self.updates: list[dict[str, Any]] = []
         self.permission = "allow"
         self.answer: dict[str, Any] = {"action": "accept", "content": {"answer": "42"}}
+        self.session_id = ""
+        self._cwd = cwd
+
+    def open(self, session_id: str | None, *, form: bool) -> None:
+        """Say hello, and open a session or the named one again."""
         capabilities: dict[str, Any] = {"elicitation": {"form": {}}} if form else {}
         self.hello = self.request("initialize", protocolVersion=1, clientCapabilities=capabilities)
-        params: dict[str, Any] = {"cwd": str(cwd), "mcpServers": []}
+        params: dict[str, Any] = {"cwd": str(self._cwd), "mcpServers": []}
         if session_id is None:
-            self.session_id: str = self.request("session/new", **params)["result"]["sessionId"]
+            self.session_id = self.request("session/new", **params)["result"]["sessionId"]
         else:
             self.session_id = session_id
             self.loaded = self.request("session/load", sessionId=session_id, **params)
@@ -100,8 +105,10 @@ def start(tmp_path: Path, cwd: Path) -> Iterator[Any]:
     agents: list[Agent] = []
 
     def begin(session_id: str | None = None, *, form: bool = True) -> Agent:
-        agents.append(Agent(tmp_path / "home", cwd, session_id, form=form))
-        return agents[-1]
+        agent = Agent(tmp_path / "home", cwd)
+        agents.append(agent)
+        agent.open(session_id, form=form)
+        return agent
 
     yield begin
     for agent in agents:

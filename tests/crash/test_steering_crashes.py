@@ -2,10 +2,8 @@
 
 import random
 from collections import Counter
-from contextlib import suppress
 from typing import Any
 
-import httpx
 import pytest
 
 from steersman.adapters.crash_points import VARIABLE
@@ -110,10 +108,8 @@ def die_at(point: str, service: Service, repository: Repository) -> None:
     service.variables[VARIABLE] = point
     api = Api(service.start())
     body = revised("one.txt", "two.txt")
-    with suppress(httpx.TransportError):
+    with service.dying():
         api.http.post(f"/api/runs/{run_id}/assembly/review", json=body, headers={"Idempotency-Key": "k1"})
-    wait_until(lambda: service.process is not None and service.process.poll() is not None, "the service has died")
-    service.kill()
     del service.variables[VARIABLE]
     api = Api(service.start())
     api.http.post(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -128,6 +129,16 @@ class Service:
         """Kill the service without a word (SIGKILL); return the pid that it had."""
         return self._end(signal.SIGKILL)
 
+    @contextmanager
+    def dying(self) -> Iterator[None]:
+        """Ask within this for what the service dies of: it may answer or not. On return it is dead."""
+        with suppress(httpx.TransportError):
+            yield
+        process = self.process
+        assert process is not None
+        wait_until(lambda: process.poll() is not None, "the service has died")
+        self.kill()
+
     def stop(self) -> int:
         """Ask the service to end (SIGTERM) and return its exit code."""
         assert self.process is not None
@@ -138,7 +149,7 @@ class Service:
         """End whatever is left."""
         for http in self._http:
             http.close()
-        if self.process is not None and self.process.poll() is None:
+        if self.process is not None:
             self._end(signal.SIGTERM)
 
     def issue(self, user: str, scope: str = "operator") -> str:
@@ -155,11 +166,15 @@ class Service:
 
     def _end(self, number: int) -> int:
         assert self.process is not None
-        assert self.process.stdout is not None
-        self.process.send_signal(number)
-        self.process.wait(PATIENCE_SECONDS)
-        self.process.stdout.close()
-        return self.process.pid
+        # One that has died by itself is only buried; the end of this closes its pipe in any case.
+        with self.process as process:
+            process.send_signal(number)
+            try:
+                process.wait(PATIENCE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+            return process.pid
 
 
 class Api:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from steersman.adapters.crash_points import VARIABLE
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, Api, Service, part, wait_until, write
 
@@ -103,14 +104,13 @@ def test_an_agent_that_asks_four_times_is_answered_once_each_though_the_service_
 def test_an_answer_that_was_given_before_a_crash_reaches_the_agent_and_nobody_is_asked_again(
     service: Service, repository: Repository
 ) -> None:
-    service.variables["STEERSMAN_CRASH_AT"] = STORED_ANSWER
+    service.variables[VARIABLE] = STORED_ANSWER
     api = Api(service.start())
     run_id, child = begin(api, repository, {"ask": "Which colour?"}, write("done.txt", "done\n"))
-    decide(api, child, request(api, child, 1))
-    assert service.process is not None
-    wait_until(lambda: service.process and service.process.poll() is not None, "the service has died")
-    del service.variables["STEERSMAN_CRASH_AT"]
-    service.kill()
+    asked = request(api, child, 1)
+    with service.dying():
+        decide(api, child, asked)
+    del service.variables[VARIABLE]
     api = Api(service.start())
     finish(api, run_id)
     assert len(events(api, child, *ASKED)) == 1
