@@ -66,6 +66,11 @@ class AcpAgents:
         work = self._open(launch, request, None if takes_model or not model else model)
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
+    @property
+    def running(self) -> int:
+        """How many agents run now, each under a keeper of its own."""
+        return len(self._processes)
+
     def renew(self) -> None:
         """Put every keeper's deadline off, to `deadline_seconds` from now. Returns at once."""
         self._loop.call_soon_threadsafe(self._renew)

@@ -150,6 +150,12 @@ class FeedHub:
         with self._lock:
             return list(self._quarantined.values())
 
+    @property
+    def subscribers(self) -> int:
+        """How many clients listen."""
+        with self._lock:
+            return len(self._queues)
+
     def subscribe(self, run: str | None, wake: Callable[[], None]) -> Queue:
         """Return a subscription; every fact above `position` is handed to it. Raises LogUnavailable."""
         self.start()
@@ -166,6 +172,7 @@ class FeedHub:
             self._queues.discard(queue)
 
     def _follow(self) -> None:
+        announced = 0
         while not self._closing.is_set():
             try:
                 while not self._closing.is_set() and self._next():
@@ -173,7 +180,9 @@ class FeedHub:
             except LogUnavailable:
                 self._closing.wait(self._poll_seconds)
                 continue
-            self._wakeups.wait(self.position, self._poll_seconds)
+            # From the last announcement, not from where we are: one that runs ahead of what can be read (of a
+            # log put back to a backup) must not make this a busy loop.
+            announced = max(announced, self._wakeups.wait(announced, self._poll_seconds))
 
     def _next(self) -> bool:
         """Read a page and hand it over; return whether there was one."""

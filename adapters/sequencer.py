@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Condition, Lock, Thread
+from time import monotonic
+from typing import Protocol
 
 from ..application.log_port import LogRolledBack, LogUnavailable
 from ..application.ports import Announce, Clock
@@ -21,13 +23,32 @@ MAX_BATCH_FACTS = 2000
 PLACE_TIMEOUT_SECONDS = 10.0
 
 
+class Observer(Protocol):
+    """Whoever measures the writer. It is called on the writer's own thread, so it must neither block nor raise."""
+
+    def committed(self, facts: int, seconds: Sequence[float]) -> None:
+        """Take note of a transaction: how many facts it stored, and how long each of its appends took until then."""
+        ...
+
+
+class Unobserved:
+    """Nobody measures."""
+
+    def committed(self, facts: int, seconds: Sequence[float]) -> None:
+        """Take note of nothing."""
+
+
+UNOBSERVED = Unobserved()
+
+
 class Waiting:
     """An append on its way, and the place where its caller waits for the outcome."""
 
-    __slots__ = ("outcome", "prepared")
+    __slots__ = ("began", "outcome", "prepared")
 
     def __init__(self, prepared: Prepared) -> None:
         self.prepared = prepared
+        self.began = monotonic()
         self.outcome: Future[Stored] = Future()
 
     def settle(self, outcome: Outcome | Exception) -> None:
@@ -41,8 +62,16 @@ class Waiting:
 class Sequencer:
     """Group commit over a recorder. *announce* is told each new head after its facts are durable."""
 
-    def __init__(self, recorder: Recorder, clock: Clock, announce: Announce, sealing: Sealing = UNSEALED) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        clock: Clock,
+        announce: Announce,
+        sealing: Sealing = UNSEALED,
+        observer: Observer = UNOBSERVED,
+    ) -> None:
         self._recorder = recorder
+        self._observer = observer
         self._sealing = sealing
         self._clock = clock
         self._announce = announce
@@ -113,6 +142,7 @@ class Sequencer:
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to one append, and the others go on
             self._settle_apart(batch, error)
         else:
+            self._observe(batch, outcomes)
             for waiting, outcome in zip(batch, outcomes, strict=True):
                 waiting.settle(outcome)
             self._tell(outcomes)
@@ -134,6 +164,18 @@ class Sequencer:
             # Once more at once, for a connection that died while it was idle. If the first commit did succeed
             # and only its acknowledgement was lost, the command ids answer now.
             return commit_batch(self._recorder, batch, self._clock.now(), self._sealing)
+
+    def _observe(self, batch: Sequence[Waiting], outcomes: Sequence[Outcome]) -> None:
+        """Tell what was stored now: not what conflicted, nor what an earlier transaction had stored."""
+        now = monotonic()
+        stored = [
+            (len(outcome.rows), now - waiting.began)
+            for waiting, outcome in zip(batch, outcomes, strict=True)
+            if isinstance(outcome, Stored) and not outcome.is_repeat
+        ]
+        if stored:
+            # Before the callers are answered, so that whoever has an answer finds it counted.
+            self._observer.committed(sum(facts for facts, _ in stored), [seconds for _, seconds in stored])
 
     def _tell(self, outcomes: Sequence[Outcome]) -> None:
         positions = [outcome.rows[-1].position for outcome in outcomes if isinstance(outcome, Stored) and outcome.rows]

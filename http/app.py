@@ -129,13 +129,18 @@ ROUTES = (
 )
 
 
-def create_app(services: Services) -> Litestar:
-    """Build the API over the services it is handed. Whoever hands them over starts and closes them."""
+def create_app(services: Services, measured: Metrics | None = None) -> Litestar:
+    """
+    Build the API over the services it is handed. Whoever hands them over starts and closes them.
+
+    Metrics that something else is measured into, too, are handed over with them.
+    """
+    measured = measured or Metrics()
     given: dict[str, object] = {
         "services": services,
         "access": Access(services.log),
         "in_flight": InFlight(),
-        "metrics": (measured := Metrics()),
+        "metrics": measured,
         "denials": Denials(services.runs),
         "readers": CapacityLimiter(stream.MAX_READERS),
     }

@@ -1,6 +1,6 @@
 """What a handler may ask for; app.py provides it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
@@ -102,6 +102,11 @@ class Feed(Protocol):
         """The facts that could not be decoded."""
         ...
 
+    @property
+    def subscribers(self) -> int:
+        """How many clients of this process listen."""
+        ...
+
     def subscribe(self, run: str | None, wake: Callable[[], None]) -> Subscription:
         """
         Return a subscription to a run's facts, or to all.
@@ -126,6 +131,21 @@ class Settings:
     version: str = "0.1.0"
 
 
+LeaseState = Literal["held", "stale"]
+#: A lease is held by this process, or its owner, whichever that was, gave no sign of life for too long.
+NO_LEASES: Mapping[LeaseState, int] = {"held": 0, "stale": 0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What only whoever wires the process can count; asked whenever somebody reads the metrics, so each is cheap."""
+
+    #: How many agents this process has running.
+    agents: Callable[[], int] = lambda: 0
+    #: How many leases there are in each state. May raise LogUnavailable.
+    leases: Callable[[], Mapping[LeaseState, int]] = lambda: NO_LEASES
+
+
 @dataclass(frozen=True, kw_only=True)
 class Services:
     """Everything that the API stands on; `ops` wires it, tests put twins in."""
@@ -140,6 +160,7 @@ class Services:
     feed: Feed
     data_dir: Path
     settings: Settings = field(default_factory=Settings)
+    counts: Counts = field(default_factory=Counts)
 
 
 Given: TypeAlias = NamedDependency[SkipValidation[Services]]

@@ -22,6 +22,7 @@ from ..adapters.log_opening import sealed_by
 from ..adapters.memory import SYSTEM_CLOCK, MemoryWakeups
 from ..adapters.postgres_log import PostgresLog
 from ..adapters.postgres_views import PostgresViews
+from ..adapters.sequencer import UNOBSERVED, Observer
 from ..adapters.signal_files import SignalDirectory
 from ..adapters.sqlite_log import SqliteLog
 from ..adapters.sqlite_views import SqliteViews
@@ -34,8 +35,9 @@ from ..application.run_log import RunLog
 from ..application.workshop import Workshop
 from ..domain.catalogue import CATALOGUE
 from ..http.app import create_app
-from ..http.given import Services
+from ..http.given import Counts, Services
 from ..http.given import Settings as HttpSettings
+from ..http.metrics import Metrics
 from .project_views import ViewKeeper, sweep
 from .refused import Refused
 from .settings import Settings
@@ -59,7 +61,9 @@ class Service:
 
 
 @contextmanager
-def open_stores(settings: Settings, wakeups: Wakeups, *, to_write: bool = False) -> Generator[Stores]:
+def open_stores(
+    settings: Settings, wakeups: Wakeups, *, to_write: bool = False, observer: Observer = UNOBSERVED
+) -> Generator[Stores]:
     """
     Give the log and the views, made if they are not there. Nothing is stored in the log unless it is opened to write.
 
@@ -68,7 +72,7 @@ def open_stores(settings: Settings, wakeups: Wakeups, *, to_write: bool = False)
     """
     with ExitStack() as stack:
         try:
-            log = _open_log(settings, wakeups, sealing(settings) if to_write else unsealed)
+            log = _open_log(settings, wakeups, sealing(settings) if to_write else unsealed, observer)
             stack.callback(log.close)
             database = settings.database
             views = PostgresViews(database) if database else SqliteViews(settings.data / "views.db")
@@ -87,9 +91,9 @@ def open_service(settings: Settings, agents_file: Path | None) -> Generator[Serv
 
     Afterwards nothing of it is alive; what was under way is on the log, and the next start goes on from there.
     """
-    wakeups = MemoryWakeups()
+    wakeups, metrics = MemoryWakeups(), Metrics()
     with ExitStack() as stack:
-        stores = stack.enter_context(open_stores(settings, wakeups, to_write=True))
+        stores = stack.enter_context(open_stores(settings, wakeups, to_write=True, observer=metrics))
         tokens = open_tokens(settings.data, settings.database)
         stack.callback(tokens.close)
         feed = FeedHub(stores.log, wakeups)
@@ -114,7 +118,7 @@ def open_service(settings: Settings, agents_file: Path | None) -> Generator[Serv
         driver = Driver(shop, wakeups, partial(sweep, stores.views, services.runs), max_agents=settings.max_agents)
         driver.start()
         stack.callback(driver.stop)
-        yield Service(app=create_app(services), feed=feed, tokens=tokens)
+        yield Service(app=create_app(services, metrics), feed=feed, tokens=tokens)
 
 
 def _services(settings: Settings, stores: Stores, tokens: TokenStore, feed: FeedHub, agents: AcpAgents) -> Services:
@@ -129,6 +133,7 @@ def _services(settings: Settings, stores: Stores, tokens: TokenStore, feed: Feed
         feed=feed,
         data_dir=settings.data,
         settings=HttpSettings(version=version("steersman")),
+        counts=Counts(agents=lambda: agents.running),
     )
 
 
@@ -139,10 +144,11 @@ def sealing(settings: Settings) -> Opens:
     return sealed_by(Keyring(settings.keys), CheckpointFile(settings.checkpoints))
 
 
-def _open_log(settings: Settings, wakeups: Wakeups, seal: Opens) -> StoredLog:
+def _open_log(settings: Settings, wakeups: Wakeups, seal: Opens, observer: Observer) -> StoredLog:
+    announce = wakeups.announce
     if settings.database:
-        return PostgresLog(settings.database, CATALOGUE, announce=wakeups.announce, seal=seal)
-    return SqliteLog(settings.data / "log.db", CATALOGUE, announce=wakeups.announce, seal=seal)
+        return PostgresLog(settings.database, CATALOGUE, announce=announce, seal=seal, observer=observer)
+    return SqliteLog(settings.data / "log.db", CATALOGUE, announce=announce, seal=seal, observer=observer)
 
 
 def _open_agents(settings: Settings, agents_file: Path | None) -> AcpAgents:

@@ -2,7 +2,16 @@
 
 from typing import Any
 
-from . import children_view, open_runs, project_view, run_detail, run_list, token_usage, work_plan_view
+from . import (
+    children_view,
+    open_runs,
+    outstanding_directives,
+    project_view,
+    run_detail,
+    run_list,
+    token_usage,
+    work_plan_view,
+)
 from .view import View
 
 VIEWS: tuple[View[Any], ...] = (
@@ -14,4 +23,5 @@ VIEWS: tuple[View[Any], ...] = (
     project_view.ROLES_VIEW,
     open_runs.VIEW,
     token_usage.VIEW,
+    outstanding_directives.VIEW,
 )

@@ -31,6 +31,7 @@ from steersman.domain.git import Commit
 from steersman.domain.run import Run
 from steersman.http.app import create_app
 from steersman.http.given import Services, Settings
+from steersman.http.metrics import Metrics
 from steersman.ops.project_views import ViewKeeper
 
 PLAN = {"subtasks": [{"title": "Build", "scope": "All of it"}, {"title": "Test", "dependsOn": [0]}]}
@@ -199,12 +200,12 @@ def git(where: Path, *arguments: str) -> str:
 
 
 @contextmanager
-def served(services: Services, *, send_buffer: int | None = None) -> Iterator[str]:
+def served(services: Services, *, send_buffer: int | None = None, measured: Metrics | None = None) -> Iterator[str]:
     """Serve the API, at the URL that is given, until the block ends."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         if send_buffer is not None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-        server = Server(uvicorn.Config(create_app(services), log_level="error", timeout_graceful_shutdown=2))
+        server = Server(uvicorn.Config(create_app(services, measured), log_level="error", timeout_graceful_shutdown=2))
         thread = Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
         assert server.serving.wait(20)

@@ -193,4 +193,4 @@ def test_metrics_count_requests_by_route_and_not_by_id(api: Any, story: Any) -> 
     assert story.run_id not in text
     assert f"steersman_log_position {float(api.services.log.head())}" in text
     assert "steersman_command_seconds_count" in text
-    assert 'steersman_view_lag_positions{view="run_detail"}' in text
+    assert 'steersman_view_lag_facts{view="run_detail"}' in text
