@@ -26,7 +26,7 @@ def answer_question(effect: AnswerQuestion, shop: Workshop) -> None:
     except NoPendingQuestion:
         return
     except AgentFailed as failed:
-        if shop.closing:
+        if shop.leaves(effect.run_id):
             raise Closing from failed
         if answers.is_settled(shop.runs.run(effect.run_id), effect.child_run_id, effect.request_id):
             # A person was faster, so the agent was ended.

@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from ..domain.event import Draft
-from .log_port import Append, Idempotency
+from .log_port import Append, Fence, Idempotency
 
 #: The name under which the service itself decides.
 SERVICE = "coordinator"
@@ -36,6 +36,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     command_id: str
     traceparent: str | None = None
     key: IdempotencyKey | None = None
+    #: Of the service itself, when it drives a run that others could drive as well.
+    fence: Fence | None = None
 
     def append(
         self, drafts: Sequence[Draft], expected: Mapping[str, int], at: datetime, answer: Answer | None = None
@@ -49,6 +51,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
             command_id=self.command_id,
             traceparent=self.traceparent,
             idempotency=self._remembering(answer),
+            fence=self.fence,
         )
 
     def _remembering(self, answer: Answer | None) -> Idempotency | None:
@@ -65,6 +68,6 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def coordinator(command_id: str) -> Caller:
+def service(command_id: str, fence: Fence | None = None) -> Caller:
     """Return the service itself as a caller."""
-    return Caller(principal=SERVICE, command_id=command_id)
+    return Caller(principal=SERVICE, command_id=command_id, fence=fence)

@@ -11,7 +11,7 @@ import structlog
 
 from ..domain import project_changes, run_records
 from ..domain.rejected import ProjectNotFound, Rejected
-from .caller import coordinator
+from .caller import service
 from .change_project import change_project
 from .register_project import load_project
 from .run_log import RunLog
@@ -29,10 +29,10 @@ def end_runs(project_id: str, open_runs: Iterable[str], runs: RunLog) -> bool:
     for root in open_runs:
         run = runs.run(root)
         if not run.ended:
-            runs.decide(root, run_records.end_with_project, coordinator(str(uuid4())))
+            runs.decide(root, run_records.end_with_project, service(str(uuid4())))
             ended = False
     if ended:
-        change_project(project_id, project_changes.finish_deletion, coordinator(str(uuid4())), runs.log, runs.clock)
+        change_project(project_id, project_changes.finish_deletion, service(str(uuid4())), runs.log, runs.clock)
     return ended
 
 

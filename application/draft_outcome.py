@@ -25,7 +25,7 @@ def draft_outcome(effect: DraftOutcome, shop: Workshop) -> None:
         # If we crash here, the writer is asked again, for the same round: one draft of each round is stored.
         shop.decide(effect.run_id, lambda found: define_outcome.put_draft(found, effect.round, draft))
     except AgentFailed as failed:
-        if shop.closing:
+        if shop.leaves(effect.run_id):
             raise Closing from failed
         _fail(effect, shop, failed)
     except Overtaken:

@@ -6,22 +6,29 @@ more to do than usual, that is all.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from queue import Empty, SimpleQueue
+from threading import Condition, Thread
 from threading import Event as Flag
-from threading import Lock, Thread
 
 import msgspec
 import structlog
 
+from ..domain.assembly import WorktreesRemoved
 from ..domain.dispatch import advance
 from ..domain.effects import Effect, WorkOnSubtask, next_effects
+from ..domain.event import Fact
+from ..domain.leases import LeaseTaken
 from ..domain.rejected import Rejected
 from ..domain.run import Run
+from ..domain.run_records import RunErased
 from ..domain.team import Member
 from .carry_out import abandon, carry_out, needs_agent
+from .log_port import Fenced
 from .ports import Wakeups
 from .register_project import load_project
+from .tenure import LeaseLost
 from .workshop import Closing, Workshop
 
 SWEEP_SECONDS = 30.0
@@ -45,6 +52,8 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     #: On the process's monotonic clock.
     due: float
+    #: The same for people, RFC 3339.
+    next_try: str
 
 
 class NothingCameOfIt(Exception):
@@ -71,7 +80,9 @@ class Driver:
         self._held: dict[str, Held] = {}
         self._news: SimpleQueue[str] = SimpleQueue()
         self._stopping = Flag()
-        self._lock = Lock()
+        self._draining = False
+        #: Held for every look at what is under way; told whenever something of it has ended.
+        self._lock = Condition()
         self._threads: list[Thread] = []
 
     def start(self) -> None:
@@ -99,16 +110,58 @@ class Driver:
         with self._lock:
             return list(self._running.values())
 
+    # For whoever holds the leases
+
+    def wake(self, root: str) -> None:
+        """Look at a run soon."""
+        self._news.put(root)
+
+    def busy(self) -> frozenset[str]:
+        """Return the runs in which something is under way here."""
+        with self._lock:
+            return frozenset(effect.run_id for effect in self._running.values())
+
+    def waiting(self) -> Mapping[str, bytes]:
+        """Return, by run, what waits for another try, as JSON."""
+        by_run: dict[str, list[Held]] = {}
+        for held in self.held():
+            by_run.setdefault(held.run_id, []).append(held)
+        return {root: msgspec.json.encode(held) for root, held in by_run.items()}
+
+    def leave_all(self) -> None:
+        """Cut short whatever is under way. On return nothing is; what is to be done next is for others to say."""
+        with self._lock:
+            self._waiting.clear()
+            self._held.clear()
+        while not self._stopping.is_set():
+            with self._lock:
+                running = list(self._running.values())
+            if not running:
+                return
+            for effect in running:
+                self._abandon(effect)
+            with self._lock:
+                self._lock.wait_for(lambda: not self._running, POLL_SECONDS)
+
+    def drain(self, seconds: float) -> None:
+        """Begin nothing more. On return what needs no agent has ended, or the time is over."""
+        self._draining = True
+        with self._lock:
+            self._lock.wait_for(lambda: all(needs_agent(effect) for effect in self._running.values()), seconds)
+
     # The two threads
 
     def _listen(self, position: int) -> None:
         """Turn the log's growth into news about runs."""
+        announced = position
         while not self._stopping.is_set():
             try:
-                self._wakeups.wait(position, POLL_SECONDS)
+                # From the last announcement, not from what could be read: one that is ahead of the log, because that
+                # was put back to a backup, must not make this a busy loop.
+                announced = max(announced, self._wakeups.wait(announced, POLL_SECONDS))
                 while facts := self._shop.runs.log.read(position, PAGE):
-                    for root in {fact.root for fact in facts if fact.root and not fact.event.OUTPUT}:
-                        self._news.put(root)
+                    for root in _with_news(facts):
+                        self._look_at(root)
                     position = facts[-1].position
             except Exception:
                 # Whatever stands between us and the log, the next round asks again; the sweep misses nothing.
@@ -127,9 +180,16 @@ class Driver:
     def _sweep(self) -> None:
         try:
             for root in self._open_runs():
-                self._news.put(root)
+                self._look_at(root)
         except Exception:
             log.exception("the open runs could not be listed; the next sweep tries again")
+
+    def _look_at(self, root: str) -> None:
+        """Drive a run that is ours; see to it that somebody drives one that is not."""
+        if self._shop.tenure.holds(root):
+            self._news.put(root)
+        else:
+            self._shop.tenure.offer(root)
 
     def _next_news(self) -> set[str]:
         roots: set[str] = set()
@@ -147,8 +207,13 @@ class Driver:
     # One run
 
     def _attempt(self, root: str) -> None:
+        if not self._shop.tenure.holds(root):
+            return
         try:
             self._drive(root)
+        except (LeaseLost, Fenced):
+            # Whoever has the run now drives it.
+            return
         except Exception as error:
             # One run that cannot be driven now must not keep the others waiting.
             log.exception("a run could not be driven; trying again later", run=root)
@@ -165,6 +230,10 @@ class Driver:
             for effect_id in [i for i, r in self._waiting.items() if r == root and i not in outstanding]:
                 del self._waiting[effect_id]
             next_in_line = self._park(run)
+        if run.closed:
+            self._shop.tenure.close(root)
+        elif run.unknown_topic is not None:
+            self._shop.tenure.decline(root)
         for waiting in next_in_line:
             self._news.put(waiting)
         for effect in stale:
@@ -211,6 +280,8 @@ class Driver:
 
     def _begin(self, effect: Effect) -> None:
         with self._lock:
+            if self._draining or not self._shop.tenure.holds(effect.run_id):
+                return
             held = self._held.get(effect.id)
             if effect.id in self._running or (held is not None and held.due > time.monotonic()):
                 return
@@ -250,9 +321,11 @@ class Driver:
             if self._shop.runs.run(effect.run_id).root_sequence == before:
                 # Nothing was there to be done yet. Without a pause the next drive would try again at once, for ever.
                 error = NothingCameOfIt("nothing came of it; trying again later")
-        except (Closing, Rejected) as end:
-            # Going down, or somebody was faster: the log says what is left, and whoever reads it next does that.
-            error = None if isinstance(end, Closing) else end
+        except (Closing, LeaseLost, Fenced):
+            # Going down, or no longer ours: the log says what is left, and whoever reads it next does that.
+            error = None
+        except Rejected as faster:
+            error = faster
         except Exception as failure:
             log.exception("an effect failed; trying again later", effect=effect.id, run=effect.run_id)
             error = failure
@@ -263,6 +336,7 @@ class Driver:
             del self._running[effect.id]
             self._parked.discard(effect.id)
             next_in_line = list(self._waiting.values())[:1]
+            self._lock.notify_all()
             if error is None:
                 self._held.pop(effect.id, None)
         if error is not None:
@@ -281,4 +355,14 @@ class Driver:
                 attempts=attempts,
                 error=f"{type(error).__name__}: {error}",
                 due=time.monotonic() + wait,
+                next_try=(self._shop.now() + timedelta(seconds=wait)).isoformat(),
             )
+
+
+def _with_news(facts: Sequence[Fact]) -> set[str]:
+    """Return the runs about which there may be something to do: none for a fact that only says that all is done."""
+    return {
+        fact.root
+        for fact in facts
+        if fact.root and not fact.event.OUTPUT and not isinstance(fact.event, LeaseTaken | WorktreesRemoved | RunErased)
+    }

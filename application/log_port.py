@@ -34,6 +34,13 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     position: int
 
 
+class Fence(msgspec.Struct, frozen=True, kw_only=True):
+    """The entitlement to drive a run: the epoch of its lease that the driver was given."""
+
+    root: str
+    epoch: int
+
+
 class Append(msgspec.Struct, frozen=True, kw_only=True):
     """Facts that are stored together or not at all."""
 
@@ -47,10 +54,16 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
     command_id: str
     traceparent: str | None = None
     idempotency: Idempotency | None = None
+    #: Of a driver that shares the log with others: store this only while nobody has taken the run over.
+    fence: Fence | None = None
 
 
 class Conflict(Exception):
     """A stream is no longer at the version that the decision saw. Nothing was stored: decide again on a fresh fold."""
+
+
+class Fenced(Exception):
+    """Another process has taken the run over. Nothing was stored, and nothing more of this driver's will be."""
 
 
 class AlreadyAnswered(Exception):
@@ -94,6 +107,7 @@ class EventLog(LogProofs, Protocol):
         Raises:
             Conflict: an expected version is not the stream's.
             AlreadyAnswered: the idempotency row exists; compare its body_digest.
+            Fenced: the run is leased to another process.
             LogUnavailable: the store cannot be reached; whether the facts are stored is known on the
                 next append with the same command_id, which then answers the facts that are stored.
         """

@@ -32,7 +32,7 @@ def make_plan(effect: MakePlan, shop: Workshop) -> None:
     except Overtaken:
         return
     except AgentFailed as failed:
-        if shop.closing:
+        if shop.leaves(effect.run_id):
             raise Closing from failed
         _fail(effect, shop, failed)
 
@@ -83,7 +83,7 @@ def _ask(run: Run, shop: Workshop) -> str:
     try:
         request = SessionRequest(model_id=run.model_id, run_id=run.run_id, cwd=worktree)
         used = output_bytes(shop.runs, run.run_id)
-        recorder = TurnRecorder(shop.runs, run.run_id, run.run_id, turn_id, run.model_id, used)
+        recorder = TurnRecorder(shop.runs, shop.tenure, run.run_id, run.run_id, turn_id, run.model_id, used)
         with shop.session(request) as session:
             ended = session.prompt(plan_prompt(run, turn_id, team), recorder)
         recorder.close()

@@ -23,6 +23,7 @@ from .agent_port import AgentUpdate, PermissionAsked
 from .caller import Caller
 from .hold_back import unfinished
 from .run_log import RunLog
+from .tenure import Tenure
 from .tool_call import tool_call
 
 FLUSH_SECONDS = 0.1
@@ -43,8 +44,11 @@ class TurnRecorder:
     taken out before.
     """
 
-    def __init__(self, runs: RunLog, root: str, run_id: str, turn_id: str, model_id: str, used_bytes: int) -> None:
+    def __init__(
+        self, runs: RunLog, tenure: Tenure, root: str, run_id: str, turn_id: str, model_id: str, used_bytes: int
+    ) -> None:
         self._runs = runs
+        self._tenure = tenure
         self._root = root
         self._run_id = run_id
         self._turn_id = turn_id
@@ -151,7 +155,7 @@ class TurnRecorder:
             events = [OutputTruncated(limit_bytes=self._limit)]
         stream = output_stream(self._run_id)
         drafts = [Draft(stream=stream, event=event, run=self._run_id, root=self._root) for event in events]
-        by = Caller(principal="agent", command_id=str(uuid4()))
+        by = Caller(principal="agent", command_id=str(uuid4()), fence=self._tenure.fence(self._root))
         self._runs.log.append(by.append(drafts, {}, self._runs.clock.now()))
 
     def _event(self, update: AgentUpdate) -> Event:

@@ -36,7 +36,7 @@ def run_gate(effect: RunGate, shop: Workshop) -> None:
         reason = str(unable)
         _park(effect, reason, shop)
     except AgentFailed as failed:
-        if shop.closing:
+        if shop.leaves(effect.run_id):
             raise Closing from failed
         _park(effect, failed.code, shop)
     except Overtaken:
@@ -59,14 +59,16 @@ def _look(run: Run, spec: GateSpec, head: Commit, *, has_changes: bool, shop: Wo
     shop.repositories.remove_worktree(shop.repository(run), worktree, branch)
     shop.repositories.ensure_worktree(shop.repository(run), worktree, branch, head.commit)
     try:
-        return _build(spec, worktree, shop) if spec.kind == "build-test" else _review(run, spec, head, worktree, shop)
+        return (
+            _build(run, spec, worktree, shop) if spec.kind == "build-test" else _review(run, spec, head, worktree, shop)
+        )
     finally:
         shop.repositories.remove_worktree(shop.repository(run), worktree, branch)
 
 
-def _build(spec: GateSpec, worktree: Path, shop: Workshop) -> Verdict:
+def _build(run: Run, spec: GateSpec, worktree: Path, shop: Workshop) -> Verdict:
     result = shop.commands.run(spec.command, worktree, spec.timeout_seconds)
-    if result.state == "interrupted" and shop.closing:
+    if result.state == "interrupted" and shop.leaves(run.run_id):
         raise Closing
     if result.state != "exited":
         raise GateUnable(result.state)
@@ -82,7 +84,7 @@ def _review(run: Run, spec: GateSpec, head: Commit, worktree: Path, shop: Worksh
     model_id = spec.model_id or run.model_id
     session_run = f"{run.run_id}-{spec.kind}"
     used = output_bytes(shop.runs, run.run_id)
-    recorder = TurnRecorder(shop.runs, run.run_id, run.run_id, turn_id, model_id, used)
+    recorder = TurnRecorder(shop.runs, shop.tenure, run.run_id, run.run_id, turn_id, model_id, used)
     with shop.session(SessionRequest(model_id=model_id, run_id=session_run, cwd=worktree)) as session:
         ended = session.prompt(prompts.review_prompt(run, spec.kind, turn_id, diff), recorder)
         verdict = read_verdict(ended.message)

@@ -50,7 +50,7 @@ def work_on_subtask(effect: WorkOnSubtask, shop: Workshop) -> None:
         # Somebody else moved the child's branch: nothing of theirs or of the agent's is overwritten.
         _fail(effect, shop, "branch_moved", str(moved), retryable=False)
     except AgentFailed as failed:
-        if shop.closing:
+        if shop.leaves(effect.run_id):
             raise Closing from failed
         _fail(effect, shop, failed.code, str(failed), retryable=failed.retryable)
 
@@ -205,7 +205,7 @@ class _Work:
                 ended = session.prompt(prompt, observer)
             observer.close()
         except AgentFailed as failed:
-            if watch.stalled and not self._shop.closing:
+            if watch.stalled and not self._shop.leaves(self._root):
                 self._give_up_stalled()
             self._after_failure(failed)
             return
@@ -221,7 +221,7 @@ class _Work:
 
     def _after_failure(self, failed: AgentFailed) -> None:
         """The agent is gone. A cut-short turn is over with it; a correction that never began is tried again."""
-        if self._shop.closing:
+        if self._shop.leaves(self._root):
             raise Closing from failed
         self._processes.close()
         self._session = None

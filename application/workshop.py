@@ -11,10 +11,11 @@ from uuid import uuid4
 
 from ..domain.run import Run
 from .agent_port import Agents, AgentSession, SessionRequest
-from .caller import Caller
+from .caller import service
 from .git_port import Repositories
 from .ports import Commands, SignalFiles, Wakeups
 from .run_log import Decision, RunLog
+from .tenure import Alone, Tenure
 
 POLL_SECONDS = 1.0
 #: How long an agent may show no sign of work.
@@ -50,13 +51,15 @@ class Workshop:
         wakeups: Wakeups,
         worktrees: Path,
         stall_seconds: float = STALL_SECONDS,
+        tenure: Tenure | None = None,
     ) -> None:
         self.runs = runs
-        self.repositories = repositories
+        self.tenure = tenure or Alone()
+        self._repositories = repositories
         self.agents = agents
         self.commands = commands
         self.stall_seconds = stall_seconds
-        self.signals = signals
+        self._signals = signals
         self._wakeups = wakeups
         self._worktrees = worktrees
         self._places: dict[str, _Place] = {}
@@ -64,13 +67,29 @@ class Workshop:
         self._lock = Lock()
 
     @property
+    def repositories(self) -> Repositories:
+        """Git, for as long as this process may touch what it drives. Raises LeaseLost."""
+        self.tenure.check()
+        return self._repositories
+
+    @property
+    def signals(self) -> SignalFiles:
+        """The signal files, for as long as this process may touch what it drives. Raises LeaseLost."""
+        self.tenure.check()
+        return self._signals
+
+    @property
     def closing(self) -> bool:
-        """Whether the service is going down, so that a dying agent says nothing about its run."""
+        """Whether the service is going down."""
         return self._closing.is_set()
 
+    def leaves(self, root: str) -> bool:
+        """Whether this process no longer drives the run, so that a dying agent says nothing about it."""
+        return self.closing or not self.tenure.holds(root)
+
     def decide(self, root: str, decision: Decision) -> bool:
-        """Decide in the name of the service; return whether there was anything to store."""
-        return bool(self.runs.decide(root, decision, Caller(principal="coordinator", command_id=str(uuid4()))))
+        """Decide in the name of the service; return whether there was anything to store. Raises LeaseLost."""
+        return bool(self.runs.decide(root, decision, service(str(uuid4()), self.tenure.fence(root))))
 
     def now(self) -> datetime:
         """Return the present moment, in UTC."""
@@ -89,7 +108,7 @@ class Workshop:
         """
         Return True as soon as the log makes *holds* true of the run, False when the time is over before.
 
-        Raises Closing when the service goes down while it waits.
+        Raises Closing, LeaseLost when this process has to let go of the run while it waits.
         """
         until = time.monotonic() + timeout_seconds
         while True:
@@ -98,6 +117,7 @@ class Workshop:
                 return True
             if self.closing:
                 raise Closing
+            self.tenure.fence(root)
             left = until - time.monotonic()
             if left <= 0:
                 return False
@@ -108,7 +128,9 @@ class Workshop:
         self, request: SessionRequest, still_wanted: Callable[[], None] = lambda: None
     ) -> Generator[AgentSession]:
         """
-        Give an agent process with an open session; afterwards nothing of it is alive. Raises AgentFailed, Closing.
+        Give an agent process with an open session; afterwards nothing of it is alive.
+
+        Raises AgentFailed, Closing, LeaseLost.
 
         *still_wanted* is asked last, and raises to keep the agent from being started: whoever ends or pauses the run
         after that look finds the agent here.
@@ -121,6 +143,7 @@ class Workshop:
         session: AgentSession | None = None
         try:
             still_wanted()
+            self.tenure.check()
             session = place.session = self.agents.open(request)
             place.opened.set()
             # close() may have looked before the session was there; it must not outlive the service.

@@ -114,6 +114,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return self.status in TERMINAL
 
     @property
+    def closed(self) -> bool:
+        """Whether nothing is left to do: it has ended, and what it had in the repository is cleared away."""
+        return self.ended and (self.erased if self.deleted else self.worktrees_removed)
+
+    @property
     def stopping(self) -> bool:
         """Whether somebody has stopped the whole run, and its agents have not all ended yet."""
         return any(directive.stops_run for directive in self.directives.values() if directive.open)

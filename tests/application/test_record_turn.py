@@ -12,6 +12,7 @@ from steersman.application.agent_port import AgentUpdate, PermissionAsked
 from steersman.application.hold_back import unfinished
 from steersman.application.record_turn import TurnRecorder
 from steersman.application.run_log import RunLog
+from steersman.application.tenure import Alone
 from steersman.domain.agent_output import MessageDelta, OutputTruncated, ToolOutput
 from steersman.domain.event import Event
 from steersman.domain.personal_data import redact_personal
@@ -45,7 +46,7 @@ def recorded(*updates: tuple[str, str], policy: SandboxPolicy | None = None) -> 
     service.start(part("One"))
     runs = PolicyRuns(service.log, service.clock)  # type: ignore[arg-type]
     runs.policy = policy or SandboxPolicy()
-    recorder = TurnRecorder(runs, "r", "r", "turn", "rehearsal", 0)
+    recorder = TurnRecorder(runs, Alone(), "r", "r", "turn", "rehearsal", 0)
     for kind, text in updates:
         recorder.update(AgentUpdate(kind=kind, text=text))
     recorder.close()
@@ -134,7 +135,7 @@ def test_a_reviewer_runs_no_command_that_a_person_has_to_see(
         def run(self, root: str) -> Run:
             return msgspec.structs.replace(super().run(root), policy=policy, auto_approve_tools=True)
 
-    recorder = TurnRecorder(Trusting(service.log, service.clock), "r", "r", "t", "rehearsal", 0)  # type: ignore[arg-type]
+    recorder = TurnRecorder(Trusting(service.log, service.clock), Alone(), "r", "r", "t", "rehearsal", 0)  # type: ignore[arg-type]
     asked = PermissionAsked(
         request_id="q", tool_name="run", tool_input=msgspec.json.encode({"command": command}).decode()
     )

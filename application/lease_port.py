@@ -1,0 +1,81 @@
+"""Who drives which run, where several processes share one log."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replica learns when it says that it is alive."""
+
+    #: The runs that are leased to it, and under which epoch.
+    held: Mapping[str, int]
+    #: How many runs each live replica that drives holds, itself included unless it is draining.
+    loads: Mapping[str, int]
+    #: The runs that are leased to other live replicas.
+    elsewhere: frozenset[str]
+    #: How many runs nobody alive holds.
+    free: int
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """Who drives a run."""
+
+    replica: str
+    epoch: int
+    #: Whether it has shown a sign of life in time.
+    alive: bool
+    #: What waits there for another try, as the holder last said it; JSON.
+    waiting: bytes
+
+
+class Leases(Protocol):
+    """
+    A run is leased to one replica at a time. The store's clock decides who is alive, and no other.
+
+    A lease ends with its holder: it may be claimed by another as soon as its holder has not renewed for
+    `stale_seconds`. Each claim raises the run's epoch, and the log refuses facts under an older one, so a holder that
+    does not know yet that it lost the run can store nothing. Every method raises LogUnavailable when the store is away.
+    """
+
+    @property
+    def stale_seconds(self) -> float:
+        """How long a replica may be silent before others take its runs."""
+        ...
+
+    def enter(self, replica: str) -> None:
+        """Take up an id that was never used before; the replica is alive from now on."""
+        ...
+
+    def renew(self, replica: str, *, draining: bool) -> Standing | None:
+        """Show that the replica is alive. None: it was silent for too long, its runs are anybody's, its id is used up."""
+        ...
+
+    def claim(self, replica: str, roots: Sequence[str]) -> Mapping[str, int]:
+        """Lease those of the runs that nobody alive holds; return them with their new epochs."""
+        ...
+
+    def claim_free(self, replica: str, limit: int, declined: Sequence[str]) -> Mapping[str, int]:
+        """Lease runs whose holders are gone, at most *limit* and none of *declined*; return them with their new epochs."""
+        ...
+
+    def release(self, replica: str, roots: Sequence[str], *, closed: bool = False) -> None:
+        """Let go of runs, for others to claim; closed ones are claimed by name only."""
+        ...
+
+    def leave(self, replica: str) -> None:
+        """Let go of every run and of the id."""
+        ...
+
+    def report(self, replica: str, waiting: Mapping[str, bytes]) -> None:
+        """Keep, for whoever asks, what waits in each of these runs that the replica holds."""
+        ...
+
+    def holder(self, root: str) -> Holder | None:
+        """Return who drives a run, None if nobody does."""
+        ...
+
+    def counts(self) -> Mapping[str, int]:
+        """Return how many runs there are: `held` by live replicas, and `free`."""
+        ...
