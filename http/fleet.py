@@ -1,7 +1,7 @@
 """Many workers at once: one receipt for each, one batch id, and every refusal told without harm to the rest."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from litestar import Response, get, post
@@ -53,6 +53,14 @@ class FleetReceipt(msgspec.Struct, frozen=True, kw_only=True):
     refused: Sequence[Refused]
 
 
+class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
+    """A correction that has not come to its end."""
+
+    directive_id: str
+    kind: str
+    status: str
+
+
 class FleetWorker(msgspec.Struct, frozen=True, kw_only=True):
     """A worker, what it is doing, and what is under way for it."""
 
@@ -65,7 +73,7 @@ class FleetWorker(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     session_id: str | None
     since: str
-    directives: Sequence[Any]
+    directives: Sequence[UnderWay]
 
 
 @post(
@@ -158,7 +166,7 @@ def _workers(run: Run) -> Sequence[FleetWorker]:
                 status="waiting_for_place" if part.status == "dispatched" else child.status,
                 session_id=child.session_id,
                 since=child.turn.opened_at if child.turn else child.created_at,
-                directives=[{"directive_id": d.directive_id, "kind": d.verb, "status": d.status} for d in under_way],
+                directives=[UnderWay(directive_id=d.directive_id, kind=d.verb, status=d.status) for d in under_way],
             )
         )
     return workers

@@ -1,12 +1,17 @@
 """The description of the API: OpenAPI 3.1 as JSON at /schema, exact enough to make a client, or a fuzzer, from."""
 
+import re
 from copy import deepcopy
 from typing import Any
 
+import msgspec
 from litestar import Request
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
+
+from .fleet import FleetSteerRequest
+from .worker_steering import WorkerSteerRequest
 
 PUBLIC_PATHS = frozenset({"/", "/health", "/api/health", "/api/server/info"})
 PROOF_PATH = "/api/receipts/{directive}"
@@ -14,6 +19,38 @@ PROOF_PATH = "/api/receipts/{directive}"
 PRIVATE = "internal"
 #: What a request may hold is closed; answers may grow.
 CLOSED = ("ProposedSubtask",)
+#: What an operation is called where its handler's name, read alone, says too little. Clients are made from these.
+NAMES = {
+    "banner": "showBanner",
+    "health": "showHealth",
+    "apiHealth": "showApiHealth",
+    "serverInfo": "showServerInfo",
+    "confirm": "confirmOutcomeSpec",
+    "revise": "reviseOutcomeSpec",
+    "listFiles": "listAssemblyFiles",
+    "showFile": "showAssemblyFile",
+    "showAssembly": "listAssemblyWorkspace",
+    "showContent": "showAssemblyContent",
+    "showWorkspace": "listRunWorkspace",
+    "reviewRun": "reviewAssembly",
+    "review": "reviewRun",
+    "commit": "commitRun",
+    "sendBack": "requestChanges",
+    "cancel": "cancelRun",
+    "archive": "archiveRun",
+    "retry": "retryRun",
+    "deleteOne": "deleteRun",
+    "steer": "steerRun",
+    "resolve": "resolveDirective",
+    "answer": "answerQuestion",
+    "autoApprove": "setAutoApprove",
+    "autopilot": "setAutopilot",
+}
+#: These doors look at who may knock before they look at the body, so litestar knows nothing of it.
+BODIES: dict[str, type[WorkerSteerRequest]] = {
+    "/tasks/{task_id}/steer": WorkerSteerRequest,
+    "/api/fleet/steer": FleetSteerRequest,
+}
 EXAMPLES: dict[str, Any] = {
     "ProjectRequest": {"name": "my-project", "origin": "blank", "working_directory": "/srv/repositories/my-project"},
     "MemberRequest": {"role_id": "software-engineer"},
@@ -76,6 +113,13 @@ def described(generated: dict[str, Any]) -> dict[str, Any]:
         for method, operation in methods.items():
             _describe(path, method, operation)
     schemas = document["components"]["schemas"]
+    for path, body in BODIES.items():
+        (content,), named = msgspec.json.schema_components([body], ref_template="#/components/schemas/{name}")
+        schemas |= named
+        document["paths"][path]["post"]["requestBody"] = {
+            "content": {"application/json": {"schema": content}},
+            "required": True,
+        }
     for name, schema in schemas.items():
         schema.get("properties", {}).pop(PRIVATE, None)
         if name.endswith("Request") or name in CLOSED:
@@ -89,9 +133,11 @@ def described(generated: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
-    name = operation["summary"]
-    operation["operationId"] = name[0].lower() + name[1:]
-    operation["tags"] = [path.split("/")[2] if path.startswith("/api/") else "service"]
+    handler: str = operation["summary"]
+    handler = handler[0].lower() + handler[1:]
+    operation["operationId"] = name = NAMES.get(handler, handler)
+    operation["summary"] = re.sub("(?=[A-Z])", " ", name).capitalize()
+    operation["tags"] = [_tag(path)]
     if path in PUBLIC_PATHS:
         operation["security"] = []
     for parameter in operation.get("parameters", ()):
@@ -104,11 +150,19 @@ def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
         if "null" in [kind.get("type") for kind in parameter["schema"].get("oneOf", ())]:
             kinds = [kind for kind in parameter["schema"].pop("oneOf") if kind.get("type") != "null"]
             parameter["schema"] |= kinds[0]
+    for content in (response.get("content", {}) for response in operation["responses"].values()):
+        if file := content.get("application/octet-stream"):
+            file["schema"] = {"type": "string", "format": "binary"}
     if path == PROOF_PATH:
         # Whoever wants the proof as a file asks for text.
         operation["responses"]["200"]["content"]["text/plain"] = {"schema": {"type": "string"}}
     for status, response in operation["responses"].items():
         response["headers"] = response.get("headers", {}) | _headers(path, method, status)
+
+
+def _tag(path: str) -> str:
+    first, *more = path.strip("/").split("/")
+    return more[0] if first == "api" else first if more else "service"
 
 
 def _headers(path: str, method: str, status: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Projects: repositories on this machine that are registered with the service."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 from uuid import uuid4
@@ -35,7 +36,7 @@ Before: TypeAlias = Annotated[
 class BuildTest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The command that assembled work must pass before a person is asked, run in a worktree of its own."""
 
-    command: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=4096)], ...], Meta(min_length=1)]
+    command: Annotated[Sequence[Annotated[str, Meta(min_length=1, max_length=4096)]], Meta(min_length=1)]
     timeout_seconds: Annotated[int, Meta(ge=1, le=86_400)] = DEFAULT_BUILD_SECONDS
 
 
@@ -107,7 +108,7 @@ def _gates(data: ProjectRequest, agents: Agents) -> tuple[GateSpec, ...]:
     gates = [GateSpec(kind=kind, model_id=resolved(model, agents)) for kind, model in (data.reviewers or {}).items()]
     if data.build_test is not None:
         build = data.build_test
-        gates.append(GateSpec(kind="build-test", command=build.command, timeout_seconds=build.timeout_seconds))
+        gates.append(GateSpec(kind="build-test", command=tuple(build.command), timeout_seconds=build.timeout_seconds))
     return tuple(gates)
 
 

@@ -13,7 +13,7 @@ from ..application.log_port import EventLog
 from ..application.proofs_port import Receipt
 from ..application.steer import resolve_directive, steer_run
 from ..domain.child_run import run_stream
-from ..domain.directive import Directive, DirectiveMoved, directive_stream
+from ..domain.directive import Directive, DirectiveMoved, TargetScope, directive_stream
 from ..domain.event import Draft, Fact
 from ..domain.rejected import Forbidden, Invalid
 from ..domain.run import Run
@@ -79,7 +79,7 @@ class DirectiveBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     created_at: str
     source: str
     severity: str
-    target_scope: Any
+    target_scope: TargetScope
     decision: str | None
     rationale: str | None
     attempt: int
@@ -89,12 +89,23 @@ class DirectiveBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     receipt: ReceiptBody
 
 
+class DirectiveStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact about a directive."""
+
+    position: int
+    sequence: int | None
+    type: str
+    at: str
+    principal: str
+    payload: Mapping[str, Any]
+
+
 class DirectiveDetail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A directive, and every fact about it in order."""
 
     directive: DirectiveBody
     #: Its receipt, decisions and markers, and the steps of its status.
-    history: Sequence[Any]
+    history: Sequence[DirectiveStep]
 
 
 def directive_body(run: Run, directive: Directive, receipts: Mapping[int, Receipt]) -> DirectiveBody:
@@ -111,7 +122,7 @@ def directive_body(run: Run, directive: Directive, receipts: Mapping[int, Receip
         created_at=directive.received_at,
         source=directive.source,
         severity=directive.severity,
-        target_scope=msgspec.to_builtins(directive.scope),
+        target_scope=directive.scope,
         decision=directive.action,
         rationale=directive.rationale or None,
         attempt=directive.attempt,
@@ -249,12 +260,12 @@ def _stream(log: EventLog, stream: str) -> Sequence[Fact]:
     return facts
 
 
-def _shown(fact: Fact) -> Any:
-    return {
-        "position": fact.position,
-        "sequence": fact.run_sequence,
-        "type": fact.topic,
-        "at": fact.at.isoformat(),
-        "principal": fact.principal,
-        "payload": msgspec.Raw(frame(fact).data),
-    }
+def _shown(fact: Fact) -> DirectiveStep:
+    return DirectiveStep(
+        position=fact.position,
+        sequence=fact.run_sequence,
+        type=fact.topic,
+        at=fact.at.isoformat(),
+        principal=fact.principal,
+        payload=msgspec.json.decode(frame(fact).data),
+    )
