@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any, Final, LiteralString, Unpack, cast
+from typing import Any, Final, LiteralString, Unpack
 
 import psycopg
 from eventsourcing.persistence import StoredEvent
@@ -32,6 +31,7 @@ from .log_rows import (
     text_rows,
 )
 from .numbering import Known, Numbered, Wanted
+from .postgres_statements import native, read_sql
 from .sequenced_log import Opening, SequencedLog
 from .stored_log import Transaction, translated
 
@@ -44,14 +44,9 @@ MIN_CONNECTIONS = 2
 MAX_CONNECTIONS = 16
 
 
-def _sql(name: str) -> LiteralString:
-    text = (Path(__file__).parent / "sql" / f"{name}.sql").read_text(encoding="utf-8")
-    return cast("LiteralString", text)  # our own file, as fixed as a literal
-
-
-SCHEMA = _sql("postgres_log")
-KNOWN = _sql("postgres_known")
-WRITE = _sql("postgres_write")
+SCHEMA = read_sql("postgres_log")
+KNOWN = read_sql("postgres_known")
+WRITE = read_sql("postgres_write")
 
 # Every query of the log goes by an index. A plan that was made while the tables were empty must not scan them later.
 SETTINGS = (
@@ -61,11 +56,6 @@ SETTINGS = (
     "SET default_transaction_isolation = 'read committed';"
     "SET enable_seqscan = off"
 )
-
-
-def _native(statement: str) -> LiteralString:
-    """Return a statement of ours with psycopg's marks for its values."""
-    return cast("LiteralString", statement.replace("?", "%s"))
 
 
 class LogDatastore(PostgresDatastore):
@@ -110,8 +100,8 @@ class PostgresTransaction:
     def known(self, wanted: Wanted, answers_since: str) -> Known:
         """Return what the log holds of *wanted*."""
         known = Known(self._head.edge.size, {}, {}, {}, {}, {}, self._head)
-        heads = {"stream": known.streams, "run": known.runs, "root": known.roots}
-        names = {"streams": wanted.streams, "runs": wanted.runs, "roots": wanted.roots, "commands": wanted.commands}
+        heads = {"stream": known.streams, "run": known.runs, "root": known.roots, "lease": known.leases}
+        names = {"streams": wanted.streams, "runs": wanted.runs, "roots": wanted.roots, "commands": wanted.commands, "leases": wanted.leases}
         for kind, name, number, run, state in self._cursor.execute(KNOWN, names).fetchall():
             if kind == "command":
                 known.commands.setdefault(name, []).append(StoredRow(number, run, state))
@@ -120,7 +110,7 @@ class PostgresTransaction:
         for stored in known.commands.values():
             stored.sort(key=lambda row: row.position)
         for key in wanted.answers:
-            found = self._cursor.execute(_native(SELECT_ANSWER), (*key, answers_since)).fetchone()
+            found = self._cursor.execute(native(SELECT_ANSWER), (*key, answers_since)).fetchone()
             answer = read_answer(found)
             if answer is not None:
                 known.answers[key] = answer
@@ -133,8 +123,8 @@ class PostgresTransaction:
             values += [list(column) for column in zip(*rows, strict=True)] or [[]] * width
         self._cursor.execute(WRITE, (*values, *head_values(numbered.head)))
         if numbered.answers:
-            self._cursor.execute(_native(DELETE_ANSWERS), (answers_since,))
-            self._cursor.executemany(_native(INSERT_ANSWER), answer_rows(numbered, now))
+            self._cursor.execute(native(DELETE_ANSWERS), (answers_since,))
+            self._cursor.executemany(native(INSERT_ANSWER), answer_rows(numbered, now))
 
 
 class PostgresRecorder(LogRows, PostgresApplicationRecorder):
@@ -173,7 +163,7 @@ class PostgresRecorder(LogRows, PostgresApplicationRecorder):
         """Delete words and salts for good; return how many. PostgreSQL frees their bytes at its next vacuum."""
         with self._available(), self._cursor() as cursor:
             statement, values = self._erasing(runs, output_only=output_only, before=before)
-            return cursor.execute(_native(statement), values).rowcount
+            return cursor.execute(native(statement), values).rowcount
 
     def close(self) -> None:
         """Close every connection."""
@@ -184,9 +174,9 @@ class PostgresRecorder(LogRows, PostgresApplicationRecorder):
 
     def _select(self, statement: str, values: Sequence[Any]) -> list[TupleRow]:
         try:
-            return self._run(_native(statement), values)
+            return self._run(native(statement), values)
         except LogUnavailable:  # once more, for a connection that died while it was idle
-            return self._run(_native(statement), values)
+            return self._run(native(statement), values)
 
     def _run(self, statement: LiteralString, values: Sequence[Any]) -> list[TupleRow]:
         with self._available(), self._cursor() as cursor:
