@@ -18,8 +18,8 @@ class AcpAgents:
     """
     The `Agents` of agents.toml, and the rehearsal agent. One event loop, on one thread, speaks with all of them.
 
-    With *deadline_seconds* the keepers kill what they keep unless `renew` is called at least that often: an owner
-    that has lost its lease, or hangs, leaves no agent behind.
+    Once `renew` was called, the keepers kill what they keep at the moment that it named, unless it is called again: an
+    owner that has lost its leases, or hangs, leaves no agent behind.
     """
 
     def __init__(
@@ -28,12 +28,11 @@ class AcpAgents:
         data_dir: Path,
         *,
         start_timeout_seconds: float = START_TIMEOUT_SECONDS,
-        deadline_seconds: float | None = None,
     ) -> None:
         """Read agents.toml. Raises AgentsFileInvalid."""
         self._agents = read_agents(agents_file, data_dir)
         self._start_timeout_seconds = start_timeout_seconds
-        self._deadline_seconds = deadline_seconds
+        self._until: float | None = None
         self._processes: set[AgentProcess] = set()
         self._sessions: set[AcpSession] = set()
         self._loop = asyncio.new_event_loop()
@@ -71,9 +70,9 @@ class AcpAgents:
         """How many agents run now, each under a keeper of its own."""
         return len(self._processes)
 
-    def renew(self) -> None:
-        """Put every keeper's deadline off, to `deadline_seconds` from now. Returns at once."""
-        self._loop.call_soon_threadsafe(self._renew)
+    def renew(self, until: float) -> None:
+        """Let every agent, those to come too, live until then on the monotonic clock. Returns at once."""
+        self._loop.call_soon_threadsafe(self._renew, until)
 
     def close(self) -> None:
         """End every agent. On return none is alive, and the loop's thread is gone."""
@@ -91,8 +90,9 @@ class AcpAgents:
         self.close()
 
     async def _open(self, launch: Launch, request: SessionRequest, model: str | None) -> AcpSession:
-        process = await AgentProcess.start(launch, self._deadline_seconds)
+        process = await AgentProcess.start(launch, self._until)
         self._processes.add(process)
+        process.extend(self._until)  # it may have been renewed while this one started
         session = AcpSession(self._loop, process, request)
         self._sessions.add(session)
         session.on_closed = lambda: self._forget(session, process)
@@ -107,10 +107,10 @@ class AcpAgents:
         self._sessions.discard(session)
         self._processes.discard(process)
 
-    def _renew(self) -> None:
-        if self._deadline_seconds is not None:
-            for process in self._processes:
-                process.extend(self._deadline_seconds)
+    def _renew(self, until: float) -> None:
+        self._until = until
+        for process in self._processes:
+            process.extend(until)
 
     async def _shut(self) -> None:
         await asyncio.gather(*(session.shut() for session in list(self._sessions)), return_exceptions=True)

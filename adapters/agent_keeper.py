@@ -108,8 +108,7 @@ class Keeper:
         if verb == "start":
             self._start(command["path"], command["argv"], command["cwd"], command["env"])
         elif verb == "extend":
-            seconds = command["seconds"]
-            self.deadline = None if seconds is None else time.monotonic() + seconds
+            self.deadline = command["until"]
         elif self.goal is not None and self.goal.verb == "kill":
             self._report(id=number, failed="being_killed")
         else:

@@ -58,12 +58,12 @@ class AgentProcess:
         self.stdout: asyncio.StreamReader
 
     @classmethod
-    async def start(cls, launch: Launch, deadline_seconds: float | None) -> "AgentProcess":
+    async def start(cls, launch: Launch, until: float | None) -> "AgentProcess":
         """Return once the agent's program runs. Raises AgentFailed (agent_not_installed) if it cannot be started."""
         popen, ours = await asyncio.to_thread(start_keeper, launch.env)
         process = cls(asyncio.get_running_loop(), popen, ours["control"])
         await process._attach(ours)
-        process.extend(deadline_seconds)
+        process.extend(until)
         start = {"do": "start", "path": launch.path, "argv": list(launch.argv), "cwd": str(launch.cwd)}
         process._send(start, launch.env)
         try:
@@ -141,9 +141,14 @@ class AgentProcess:
         text = b"".join(self._tail)[-LAST_WORDS_BYTES:].decode(errors="replace")
         return "\n".join(text.strip().splitlines()[-LAST_WORDS_LINES:])
 
-    def extend(self, seconds: float | None) -> None:
-        """Let the keeper kill everything *seconds* from now, unless it is extended again; None: never."""
-        self._send({"do": "extend", "seconds": seconds})
+    def extend(self, until: float | None) -> None:
+        """
+        Let the keeper kill everything at that moment, unless it is extended again; None: never.
+
+        The moment is on the monotonic clock, which all processes of a machine share: an order that is late, because
+        we were stopped before we gave it, gives the agent no more time than it was meant to.
+        """
+        self._send({"do": "extend", "until": until})
 
     async def command(self, verb: str) -> list[int]:
         """

@@ -6,6 +6,7 @@ import shutil
 from asyncio import Task
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -25,6 +26,8 @@ class KeptCommands:
     def __init__(self) -> None:
         self._lock = Lock()
         self._running: set[Task[Any]] = set()
+        self._processes: dict[AgentProcess, asyncio.AbstractEventLoop] = {}
+        self._until: float | None = None
 
     def run(self, command: Sequence[str], cwd: Path, timeout_seconds: float) -> CommandResult:
         """Run the command to its end, or kill it after the time. On return nothing that it started is alive."""
@@ -35,6 +38,15 @@ class KeptCommands:
         launch = Launch(path=path, argv=tuple(command), cwd=cwd, env=environment)
         return asyncio.run(self._kept(launch, timeout_seconds))
 
+    def renew(self, until: float) -> None:
+        """Let every command, those to come too, run until then on the monotonic clock. Returns at once."""
+        with self._lock:
+            self._until = until
+            processes = list(self._processes.items())
+        for process, loop in processes:
+            with suppress(RuntimeError):  # its loop has ended meanwhile, and the command with it
+                loop.call_soon_threadsafe(process.extend, until)
+
     def close(self) -> None:
         """Kill every command that runs; their callers are told that they were interrupted."""
         with self._lock:
@@ -43,7 +55,7 @@ class KeptCommands:
             task.get_loop().call_soon_threadsafe(task.cancel)
 
     async def _kept(self, launch: Launch, timeout_seconds: float) -> CommandResult:
-        task = asyncio.get_running_loop().create_task(_run(launch, timeout_seconds))
+        task = asyncio.get_running_loop().create_task(self._run(launch, timeout_seconds))
         with self._lock:
             self._running.add(task)
         try:
@@ -56,25 +68,29 @@ class KeptCommands:
             with self._lock:
                 self._running.discard(task)
 
-
-async def _run(launch: Launch, timeout_seconds: float) -> CommandResult:
-    process = await AgentProcess.start(launch, None)
-    tail: deque[bytes] = deque()
-    process.on_stderr = lambda chunk: _keep(tail, chunk)
-    reading = asyncio.create_task(_read(process, tail))
-    try:
-        process.stdin.close()
-        async with asyncio.timeout(timeout_seconds):
-            code = await process.exited
-            await reading
-    except TimeoutError:
-        return CommandResult(state="timed_out", output=_text(tail))
-    finally:
-        reading.cancel()
-        await process.end()
-    if code is None:
-        return CommandResult(state="interrupted", output=_text(tail))
-    return CommandResult(state="exited", exit_code=code, output=_text(tail))
+    async def _run(self, launch: Launch, timeout_seconds: float) -> CommandResult:
+        process = await AgentProcess.start(launch, self._until)
+        with self._lock:
+            self._processes[process] = asyncio.get_running_loop()
+            process.extend(self._until)
+        tail: deque[bytes] = deque()
+        process.on_stderr = lambda chunk: _keep(tail, chunk)
+        reading = asyncio.create_task(_read(process, tail))
+        try:
+            process.stdin.close()
+            async with asyncio.timeout(timeout_seconds):
+                code = await process.exited
+                await reading
+        except TimeoutError:
+            return CommandResult(state="timed_out", output=_text(tail))
+        finally:
+            with self._lock:
+                del self._processes[process]
+            reading.cancel()
+            await process.end()
+        if code is None:
+            return CommandResult(state="interrupted", output=_text(tail))
+        return CommandResult(state="exited", exit_code=code, output=_text(tail))
 
 
 async def _read(process: AgentProcess, tail: "deque[bytes]") -> None:

@@ -5,6 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +36,9 @@ from steersman.application.agent_port import (SessionRequest)
 from steersman.tests.live_agents import Recorder, script
 
 directory = Path(sys.argv[1])
-agents = AcpAgents(None, directory / "data", deadline_seconds=float(sys.argv[2]) if len(sys.argv) > 2 else None)
+agents = AcpAgents(None, directory / "data")
+if len(sys.argv) > 2:
+    agents.renew(time.monotonic() + float(sys.argv[2]))
 session = agents.open(SessionRequest(model_id="rehearsal", run_id="run-1", cwd=directory))
 session.prompt(script({"spawn": {"path": "canary.txt", "every_ms": 100, "detached": True}}), Recorder())
 print("ready", flush=True)
@@ -332,11 +335,12 @@ def test_a_service_that_hangs_loses_its_agents_at_the_deadline(tmp_path: Path) -
 
 
 def test_a_renewed_deadline_does_not_pass(tmp_path: Path) -> None:
-    with AcpAgents(None, tmp_path / "data", deadline_seconds=3.0) as agents:
+    with AcpAgents(None, tmp_path / "data") as agents:
+        agents.renew(time.monotonic() + 30.0)
         session = agents.open(SessionRequest(model_id="rehearsal", run_id="r", cwd=tmp_path))
         turn = InBackground(lambda: session.prompt(script({"sleep_ms": 6000}, {"say": "alive"}), Recorder()))
         while turn.runs_on(0.2):
-            agents.renew()
+            agents.renew(time.monotonic() + 3.0)
         assert turn.result().message == "alive"
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -32,7 +33,7 @@ class Kept:
         self._reports = os.fdopen(self.pipes["status"], "rb")
         self._number = 0
         if seconds is not None:
-            self.send(do="extend", seconds=seconds)
+            self.send(do="extend", until=time.monotonic() + seconds)
         self.send(do="start", path=argv[0], argv=list(argv), cwd=str(cwd), env={"PATH": os.environ["PATH"]})
         try:
             self.begin = self.report()
@@ -221,7 +222,7 @@ def test_nobody_extends_the_deadline_and_everything_is_killed(keep: Any, tmp_pat
 
 def test_an_extended_deadline_does_not_pass(keep: Any, tmp_path: Path) -> None:
     kept = keep(WRITER, tmp_path / "canary", seconds=60.0)
-    kept.send(do="extend", seconds=None)
+    kept.send(do="extend", until=None)
     writer_of(tmp_path / "canary")
     assert kept.command("stop")["done"] == "stop"
 
