@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..application.log_port import AlreadyAnswered, Answered, Append, Conflict, Idempotency
+from ..application.log_port import AlreadyAnswered, Answered, Append, Conflict, Fenced, Idempotency
 from .event_codec import (
     ENVELOPE_VERSION,
     Encoded,
@@ -42,6 +42,8 @@ class Wanted(msgspec.Struct):
     roots: list[str]
     commands: list[str]
     answers: list[AnswerKey]
+    #: The runs whose leases the batch rests on.
+    leases: list[str]
 
 
 class Known(msgspec.Struct):
@@ -57,6 +59,8 @@ class Known(msgspec.Struct):
     #: The answers, younger than 24 hours, to requests of the batch.
     answers: dict[AnswerKey, Answered]
     head: Head = Head()
+    #: By run: the epoch of its lease.
+    leases: dict[str, int] = {}
 
 
 class FactRow(msgspec.Struct, frozen=True):
@@ -91,7 +95,7 @@ class Stored(msgspec.Struct, frozen=True):
     is_repeat: bool = False
 
 
-Outcome = Stored | Conflict | AlreadyAnswered
+Outcome = Stored | Conflict | AlreadyAnswered | Fenced
 
 
 class Numbered(msgspec.Struct):
@@ -140,6 +144,7 @@ def wanted(batch: Sequence[Prepared]) -> Wanted:
         roots=list({fact.root for fact in facts if fact.root is not None}),
         commands=list({prepared.append.command_id for prepared in batch}),
         answers=list({key for prepared in batch if (key := prepared.answer_key) is not None}),
+        leases=list({fence.root for prepared in batch if (fence := prepared.append.fence) is not None}),
     )
 
 
@@ -165,6 +170,9 @@ def _settle(prepared: Prepared, known: Known, numbered: Numbered) -> Outcome:
     key = prepared.answer_key
     if key is not None and key in known.answers:
         return AlreadyAnswered(known.answers[key])
+    fence = append.fence
+    if fence is not None and known.leases.get(fence.root) != fence.epoch:
+        return Fenced(f"the run {fence.root} was taken over: epoch {fence.epoch} is over")
     for stream, version in append.expected.items():
         actual = known.streams.get(stream, 0)
         if actual != version:

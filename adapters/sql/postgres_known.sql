@@ -13,3 +13,6 @@ SELECT 'command', name, found.position, found.run, found.state
 FROM unnest(%(commands)b::text[]) AS name,
      -- OFFSET keeps it a look-up for each name: as a join, a plan from when the log was short reads all of a long one.
      LATERAL (SELECT position, run, state FROM events WHERE command_id = name OFFSET 0) AS found
+UNION ALL
+SELECT 'lease', name, (SELECT epoch FROM leases WHERE root = name), NULL, NULL
+FROM unnest(%(leases)b::text[]) AS name

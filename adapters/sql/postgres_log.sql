@@ -71,6 +71,28 @@ CREATE TABLE IF NOT EXISTS head (
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 INSERT INTO head (id, position) VALUES (1, 0) ON CONFLICT DO NOTHING;
 
+-- Who drives which run, on this server's clock. A lease lives as long as its replica renews itself; each claim raises the
+-- run's epoch, and appends under an older one are refused in their own transaction.
+CREATE TABLE IF NOT EXISTS replicas (
+    replica text PRIMARY KEY,
+    renewed timestamptz NOT NULL,
+    draining boolean NOT NULL DEFAULT false
+);
+CREATE TABLE IF NOT EXISTS leases (
+    root text PRIMARY KEY,
+    epoch bigint NOT NULL,
+    replica text,
+    is_open boolean NOT NULL DEFAULT true,
+    waiting bytea NOT NULL DEFAULT '[]'
+);
+CREATE INDEX IF NOT EXISTS leases_open ON leases (root) WHERE is_open;
+
+-- The data directory that the replicas share.
+CREATE TABLE IF NOT EXISTS home (
+    id integer PRIMARY KEY CHECK (id = 1),
+    home_id text NOT NULL
+);
+
 -- The same facts under the names that the event sourcing library reads by.
 CREATE OR REPLACE VIEW stored_events AS
 SELECT stream AS originator_id, version AS originator_version, topic, state, position AS notification_id FROM events;
