@@ -38,6 +38,7 @@ from ..http.app import create_app
 from ..http.given import Counts, Services
 from ..http.given import Settings as HttpSettings
 from ..http.metrics import Metrics
+from .migrate import prepare_schema
 from .project_views import ViewKeeper, sweep
 from .refused import Refused
 from .settings import Settings
@@ -91,6 +92,7 @@ def open_service(settings: Settings, agents_file: Path | None) -> Generator[Serv
 
     Afterwards nothing of it is alive; what was under way is on the log, and the next start goes on from there.
     """
+    prepare_schema(settings)
     wakeups, metrics = MemoryWakeups(), Metrics()
     with ExitStack() as stack:
         stores = stack.enter_context(open_stores(settings, wakeups, to_write=True, observer=metrics))
