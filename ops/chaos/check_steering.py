@@ -20,19 +20,19 @@ def acknowledged_is_stored_once(
     for directive_id, count in ids.items():
         if count > 1:
             found.append(_of("stored once", f"{directive_id} was received {count} times", None, directive_id))
+    words = [(fact, f"{fact.payload.get('feedback')} {fact.payload.get('reason')}") for fact in received]
     for told in acknowledged:
-        if told.directive_id is not None and told.directive_id not in ids:
+        stored = told.directive_id in ids if told.directive_id else any(told.mark in said for _, said in words)
+        if not stored:
             why = f"{told.directive_id} ({told.mark}) was acknowledged and is not on the log"
-            found.append(_of("acknowledged is stored", why, told.root, told.directive_id))
+            found.append(_of("acknowledged is stored", why, told.root, *filter(None, [told.directive_id])))
     for mark in sent:
-        holders = [fact for fact in received if mark in str(fact.payload.get("feedback"))]
+        holders = [fact for fact, said in words if mark in said]
         # One command to a fleet is one receipt for each of its targets.
         places = Counter(tuple(fact.payload["targets"]) for fact in holders)
-        for fact in holders:
-            if places[tuple(fact.payload["targets"])] > 1:
-                why = f"what was sent once, as {mark}, was received {len(holders)} times"
-                found.append(_of("stored once", why, fact.root, *(str(f.payload["directiveId"]) for f in holders)))
-                break
+        if any(count > 1 for count in places.values()):
+            why = f"what was sent once, as {mark}, was received {len(holders)} times"
+            found.append(_of("stored once", why, holders[0].root, *(str(f.payload["directiveId"]) for f in holders)))
     return found
 
 
