@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -11,9 +12,11 @@ from litestar.params import SkipValidation
 
 from ..application.agent_port import Agents
 from ..application.git_port import Repositories
+from ..application.lease_port import Holder
 from ..application.log_port import EventLog
 from ..application.ports import Clock, Views
 from ..application.run_log import RunLog
+from ..application.tenure import Alone, Tenure
 from ..domain.event import Fact
 
 Scope = Literal["viewer", "operator"]
@@ -146,6 +149,9 @@ class Counts:
     leases: Callable[[], Mapping[LeaseState, int]] = lambda: NO_LEASES
 
 
+RedisState = Literal["ok", "unavailable"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Services:
     """Everything that the API stands on; `ops` wires it, tests put twins in."""
@@ -161,6 +167,14 @@ class Services:
     data_dir: Path
     settings: Settings = field(default_factory=Settings)
     counts: Counts = field(default_factory=Counts)
+    #: Whether wake-ups go between processes now; None where there is one process, or the others find out by polling.
+    redis: Callable[[], RedisState | None] = lambda: None
+    #: Which runs this process drives.
+    tenure: Tenure = field(default_factory=Alone)
+    #: Who drives a run; None: nobody does now. May raise LogUnavailable.
+    holder: Callable[[str], Holder | None] = lambda _: None
+    #: Set when the process is about to end: it takes no new work.
+    draining: Event = field(default_factory=Event)
 
 
 Given: TypeAlias = NamedDependency[SkipValidation[Services]]

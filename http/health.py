@@ -10,7 +10,7 @@ from ..application.log_port import LogUnavailable
 from ..application.project_views import QUARANTINE, Quarantined
 from ..projections.catalogue import VIEWS
 from .authentication import PUBLIC
-from .given import Given, Services
+from .given import Given, RedisState, Services
 from .reading import MAX_PAGE
 
 
@@ -30,10 +30,16 @@ class QuarantinedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HealthBody(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the service works. It is `degraded` when a run is quarantined, `unavailable` without its log."""
+    """
+    Whether the service works. It is `degraded` when a run is quarantined, `unavailable` without its log, and `draining`
+    when this process is about to end and takes no new work.
 
-    status: Literal["ok", "degraded", "unavailable"]
+    `redis` is null where none is configured. Without it everything works, and what other replicas do is seen later.
+    """
+
+    status: Literal["ok", "degraded", "unavailable", "draining"]
     log: Literal["ok", "unavailable"]
+    redis: RedisState | None
     position: int | None
     views: dict[str, ViewHealth]
     quarantined: list[QuarantinedRun]
@@ -53,7 +59,11 @@ def banner() -> str:
     return "Steersman API"
 
 
-UNAVAILABLE = {503: ResponseSpec(HealthBody, description="The log cannot be reached", generate_examples=False)}
+UNAVAILABLE = {
+    503: ResponseSpec(
+        HealthBody, description="The log cannot be reached, or this process is about to end", generate_examples=False
+    )
+}
 
 
 @get("/health", sync_to_thread=True, opt=PUBLIC, responses=UNAVAILABLE)
@@ -81,12 +91,15 @@ def _answered(services: Services) -> Response[HealthBody]:
         body = HealthBody(
             status="unavailable",
             log="unavailable",
+            redis=services.redis(),
             position=None,
             views={},
             quarantined=[],
             version=services.settings.version,
         )
-    status = 503 if body.status == "unavailable" else 200
+    if services.draining.is_set():
+        body = msgspec.structs.replace(body, status="draining")
+    status = 503 if body.status in ("unavailable", "draining") else 200
     return Response(body, status_code=status, headers={"Cache-Control": "no-store"})
 
 
@@ -98,6 +111,7 @@ def health_of(services: Services) -> HealthBody:
     return HealthBody(
         status="degraded" if quarantined else "ok",
         log="ok",
+        redis=services.redis(),
         position=head,
         views={name: ViewHealth(position=at, lag=max(0, head - at)) for name, at in positions.items()},
         quarantined=quarantined,

@@ -108,6 +108,7 @@ class _Gauges:
 
         self._build = gauge("steersman_build", "1, for the release that runs.", "version")
         self._log_up = gauge("steersman_log_up", "Whether the log and the views could be read just now.")
+        self._redis_up = gauge("steersman_redis_up", "0 while a Redis is configured and cannot be reached, else 1.")
         self._position = gauge("steersman_log_position", "The last position of the log.")
         self._view_lag = gauge("steersman_view_lag_facts", "How many facts a view has not folded yet.", "view")
         self._quarantined = gauge("steersman_quarantined_facts", "Facts that this release cannot decode.")
@@ -128,6 +129,7 @@ class _Gauges:
         self._subscribers.set(services.feed.subscribers)
         self._quarantined.set(len(services.feed.quarantined))
         self._agents.set(services.counts.agents())
+        self._redis_up.set(services.redis() != "unavailable")
         if (space := disk_space(services.data_dir)) is not None:
             self._free.set(space[0])
         try:

@@ -1,5 +1,6 @@
 """The hub: one reader, every fact above its position to whoever listens, and nobody waits for the slow."""
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from threading import Event
@@ -10,7 +11,7 @@ import pytest
 
 from steersman.adapters.feed_hub import FeedHub, LiveFrame, Queue
 from steersman.adapters.memory import MemoryLog, MemoryWakeups
-from steersman.application.caller import coordinator
+from steersman.application.caller import service
 from steersman.application.log_port import LogUnavailable, Undecodable
 from steersman.domain.agent_output import MessageDelta
 from steersman.domain.catalogue import CATALOGUE
@@ -23,11 +24,13 @@ class Log:
     def __init__(self, wakeups: MemoryWakeups) -> None:
         self._log = MemoryLog(CATALOGUE, announce=wakeups.announce)
         self.failures: dict[int, list[Exception]] = {}
+        self.reads = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
     def read(self, after: int = 0, limit: int = 500) -> Any:
+        self.reads += 1
         if self.failures.get(after):
             raise self.failures[after].pop()
         # Up to a fact that will fail, as a log reads up to one that it cannot decode.
@@ -40,7 +43,7 @@ class Log:
             Draft(stream=f"run/{run}/output", event=MessageDelta(delta=Text(w), message_id="m"), run=run, root=run)
             for w in words
         )
-        self._log.append(coordinator(str(uuid4())).append(drafts, {}, datetime.now(UTC)))
+        self._log.append(service(str(uuid4())).append(drafts, {}, datetime.now(UTC)))
 
 
 class Listener:
@@ -141,6 +144,18 @@ def test_a_fact_that_cannot_be_decoded_is_named_and_stepped_over(log: Log, hub: 
     log.say("a", "1", "2", "3")
     assert listener.until(2) == [1, 3]
     assert [(fact.position, fact.run, fact.reason) for fact in hub.quarantined] == [(2, "a", "reasons")]
+
+
+def test_an_announcement_that_runs_ahead_of_the_log_does_not_make_the_hub_spin(
+    log: Log, hub: FeedHub, wakeups: MemoryWakeups
+) -> None:
+    listener = Listener(hub, None)
+    wakeups.announce(1_000_000)
+    before = log.reads
+    time.sleep(0.5)
+    assert log.reads - before <= 20
+    log.say("a", "x")
+    assert listener.until(1) == [1]
 
 
 def test_closing_cuts_everybody_off_and_who_comes_later_too(hub: FeedHub) -> None:

@@ -20,7 +20,7 @@ from steersman.adapters.git_repositories import GitRepositories
 from steersman.adapters.memory import MemoryLog, MemoryWakeups, SystemClock
 from steersman.adapters.memory_views import MemoryViews
 from steersman.adapters.token_store import open_tokens
-from steersman.application.caller import coordinator
+from steersman.application.caller import service
 from steersman.application.run_log import RunLog
 from steersman.domain import dispatch, review, turns
 from steersman.domain.agent_output import MessageDelta
@@ -112,7 +112,7 @@ class Story:
 
     def decide(self, decision: Callable[[Run], Any]) -> None:
         """Store what is decided about the run."""
-        self.api.services.runs.decide(self.run_id, decision, coordinator(str(uuid4())))
+        self.api.services.runs.decide(self.run_id, decision, service(str(uuid4())))
 
     @property
     def run(self) -> Run:
@@ -144,7 +144,7 @@ class Story:
             for w in words
         )
         now = self.api.services.clock.now()
-        self.api.services.log.append(coordinator(str(uuid4())).append(drafts, {}, now))
+        self.api.services.log.append(service(str(uuid4())).append(drafts, {}, now))
 
     def work(self, subtask_id: int) -> str:
         """Take a subtask's child run to its end; nothing in it is changed."""

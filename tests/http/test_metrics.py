@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from steersman.application.caller import coordinator
+from steersman.application.caller import service
 from steersman.domain.agent_output import TurnUsage
 from steersman.domain.child_run import output_stream
 from steersman.domain.event import Draft
@@ -29,7 +29,7 @@ def use(story: Any, run_id: str, turn_id: str, used: int, made: int) -> None:
     )
     draft = Draft(stream=output_stream(run_id), event=event, run=run_id, root=story.run_id)
     services = story.api.services
-    services.log.append(coordinator(str(uuid4())).append((draft,), {}, services.clock.now()))
+    services.log.append(service(str(uuid4())).append((draft,), {}, services.clock.now()))
 
 
 def test_tokens_are_told_by_agent_and_the_last_report_of_a_turn_counts(story: Any) -> None:

@@ -4,6 +4,7 @@ import socket
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 
 from steersman.application.log_port import LogUnavailable, Undecodable
@@ -181,6 +182,14 @@ def test_health_says_how_far_everything_is(api: Any, story: Any) -> None:
     info = api.anonymous().get("/api/server/info").json()
     assert info["data_directory"] == str(api.services.data_dir)
     assert api.anonymous().get("/").text == "Steersman API"
+
+
+@pytest.mark.parametrize("state", ["ok", "unavailable", None])
+def test_health_says_whether_redis_can_be_reached_and_is_well_without_it(services: Services, state: Any) -> None:
+    with served(replace(services, redis=lambda: state)) as url:
+        body = httpx.get(f"{url}/health").raise_for_status().json()
+        assert (body["status"], body["redis"]) == ("ok", state)
+        assert f"steersman_redis_up {float(state != 'unavailable')}" in httpx.get(f"{url}/metrics").text
 
 
 def test_metrics_count_requests_by_route_and_not_by_id(api: Any, story: Any) -> None:
