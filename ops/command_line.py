@@ -20,6 +20,7 @@ COMMANDS = {
     "fleet": ("fleet_command", "Steer running workers, one or many, and list them."),
     "audit": ("audit_command", "Prove that the log is what was signed; keep its keys."),
     "texts": ("texts_command", "Forget what agents said long ago."),
+    "backup": ("backup", "Copy a data directory while it is served, to be put back."),
     "migrate": ("migrate", "Change the tables of the store before and after a release takes over."),
     "replay": ("replay", "Build the read models anew from the log, or check them against it."),
     "doctor": ("doctor", "Check that this machine has what the service needs."),
