@@ -130,9 +130,10 @@ def _rest_of(root: str, tree: Sequence[Entry]) -> list[Violation]:
 
 
 def numbers_have_no_gap(facts: Iterable[Entry]) -> list[Violation]:
-    """Positions rise; in each run, each tree and each stream the facts count up by one; so does each run's lease."""
+    """Positions rise; in each run, each tree and each stream the facts count up by one, and leases rise."""
     found: list[Violation] = []
     counts: Counter[tuple[str, str]] = Counter()
+    epochs: Counter[str | None] = Counter()
     position = 0
     for fact in facts:
         if fact.position <= position:
@@ -142,8 +143,12 @@ def numbers_have_no_gap(facts: Iterable[Entry]) -> list[Violation]:
             ("run", fact.run): fact.run_sequence,
             ("tree", fact.root): fact.root_sequence,
             ("stream", fact.stream): fact.version,
-            ("lease", fact.root): fact.payload["epoch"] if fact.type == "run.lease_taken" else None,
         }
+        if fact.type == "run.lease_taken":
+            # Whoever took it may have died before it could say so: that epoch is left out.
+            if fact.payload["epoch"] <= epochs[fact.root]:
+                found.append(_in(fact, "no gap", f"the lease at {fact.position} is that of an epoch that was over"))
+            epochs[fact.root] = fact.payload["epoch"]
         for (kind, name), number in numbers.items():
             if name is None or number is None:
                 continue

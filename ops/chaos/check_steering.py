@@ -29,7 +29,7 @@ def acknowledged_is_stored_once(
     for mark in sent:
         holders = [fact for fact, said in words if mark in said]
         # One command to a fleet is one receipt for each of its targets.
-        places = Counter(tuple(fact.payload["targets"]) for fact in holders)
+        places = Counter(str(fact.payload["targetScope"]) for fact in holders)
         if any(count > 1 for count in places.values()):
             why = f"what was sent once, as {mark}, was received {len(holders)} times"
             found.append(_of("stored once", why, holders[0].root, *(str(f.payload["directiveId"]) for f in holders)))

@@ -47,7 +47,13 @@ def log(*facts: Says) -> list[Entry]:
 
 
 def received(directive: str = STEER, feedback: str = "mark-1- do it", targets: Sequence[str] = (CHILD,)) -> Says:
-    said = {"directiveId": directive, "payloadHash": "h1", "feedback": feedback, "targets": list(targets), "reason": ""}
+    said = {
+        "directiveId": directive,
+        "payloadHash": "h1",
+        "feedback": feedback,
+        "reason": "",
+        "targetScope": {"childRunId": targets[0]},
+    }
     return RECEIVED, ROOT, said
 
 
