@@ -4,6 +4,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Mapping
+from functools import lru_cache
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
@@ -92,11 +93,15 @@ def endorsement(origin: str, public: str) -> str:
 
 def sign_text(text: str, name: str, *keys: Ed25519PrivateKey) -> str:
     """Return a note with a signature by each key."""
-    lines = (
-        f"{_DASH}{name} {_base64(key_hash(name, public_bytes(key.public_key())) + key.sign(text.encode()))}\n"
-        for key in keys
-    )
+    signed = text.encode()
+    lines = (f"{_DASH}{name} {_base64(_key_hash_of(name, key) + key.sign(signed))}\n" for key in keys)
     return f"{text}\n{''.join(lines)}"
+
+
+@lru_cache(maxsize=8)
+def _key_hash_of(name: str, key: Ed25519PrivateKey) -> bytes:
+    """Return the key's id. Remembered: to find a key's public half takes half as long as to sign."""
+    return key_hash(name, public_bytes(key.public_key()))
 
 
 def parse_note(note: str) -> tuple[str, tuple[Signature, ...]]:

@@ -44,6 +44,15 @@ from .stored_log import Transaction, translated
 
 SCHEMA = Path(__file__).parent / "sql" / "sqlite_log.sql"
 LOCK_TIMEOUT_SECONDS = 10
+#: How much of the write-ahead log is filled before a commit has to empty it, which takes two more flushes.
+CHECKPOINT_PAGES = 4_000
+SETTINGS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "secure_delete = ON",
+    f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
+)
+CACHED_STATEMENTS = 64
 #: Readers beyond these wait for one to finish.
 MAX_CONNECTIONS = 32
 
@@ -58,11 +67,23 @@ class SafePool(SQLiteConnectionPool):
     """Connections that lose nothing which was committed, and keep nothing which was erased."""
 
     def _create_connection(self) -> SQLiteConnection:
-        connection = super()._create_connection()
-        cursor = connection.cursor()
-        cursor.execute("PRAGMA synchronous = FULL")
-        cursor.execute("PRAGMA secure_delete = ON")
-        return connection
+        # Not the library's own, which keeps one statement compiled: an append has a dozen.
+        made = sqlite3.connect(
+            self.db_name,
+            uri=True,
+            check_same_thread=False,
+            isolation_level=None,
+            cached_statements=CACHED_STATEMENTS,
+            timeout=LOCK_TIMEOUT_SECONDS,
+        )
+        try:
+            for setting in SETTINGS:
+                made.execute(f"PRAGMA {setting}")
+        except BaseException:
+            made.close()
+            raise
+        made.row_factory = sqlite3.Row
+        return SQLiteConnection(made, self.max_age)
 
 
 class SqliteTransaction:
@@ -91,13 +112,17 @@ class SqliteTransaction:
 
     def write(self, numbered: Numbered, now: str, answers_since: str) -> None:
         """Write facts, texts, answers and the new head."""
-        self._cursor.executemany(INSERT_FACT, fact_rows(numbered))
-        self._cursor.executemany(INSERT_TEXT, text_rows(numbered))
+        self._many(INSERT_FACT, fact_rows(numbered))
+        self._many(INSERT_TEXT, text_rows(numbered))
         if numbered.answers:
             self._cursor.execute(DELETE_ANSWERS, (answers_since,))
-            self._cursor.executemany(INSERT_ANSWER, answer_rows(numbered, now))
-        self._cursor.executemany(INSERT_NODE, node_rows(numbered.nodes))
+            self._many(INSERT_ANSWER, answer_rows(numbered, now))
+        self._many(INSERT_NODE, node_rows(numbered.nodes))
         self._cursor.execute(UPDATE_HEAD, head_values(numbered.head))
+
+    def _many(self, statement: str, rows: Sequence[Any]) -> None:
+        if rows:
+            self._cursor.executemany(statement, rows)
 
     def _one(self, statement: str, values: Sequence[Any]) -> Any:
         self._cursor.execute(statement, values)

@@ -34,7 +34,9 @@ class Faulty:
         self.lost_before_commit = 0
         self.lost_acknowledgements = 0
         self.transactions = 0
+        self.threads: list[str] = []
         self.spoiled_by = ""
+        self.interrupted = False
         self.entered = threading.Event()
         self.may_go_on = threading.Event()
         self.may_go_on.set()
@@ -46,9 +48,13 @@ class Faulty:
     def transaction(self) -> Generator[Any]:
         with self._recorder.transaction() as inner:
             self.transactions += 1
+            self.threads.append(threading.current_thread().name)
             self.entered.set()
             self.may_go_on.wait()
             yield Spoilable(inner, self.spoiled_by)
+            if self.interrupted:
+                self.interrupted = False
+                raise KeyboardInterrupt
             if self.lost_before_commit:
                 self.lost_before_commit -= 1
                 raise LogUnavailable("the connection died before the commit")
@@ -209,6 +215,24 @@ def test_an_append_that_the_store_cannot_take_fails_alone(log: StoredLog, faulty
     assert isinstance(poison.exception(), OverflowError)
     assert [f.position for future in (before, after) for f in future.result()] == [2, 3]
     assert [f.command_id for f in log.read()] == ["first", "before", "after"]
+
+
+def test_whoever_comes_alone_writes_itself_and_those_who_come_together_are_written_for(
+    log: StoredLog, faulty: Faulty, sequencer: Sequencer
+) -> None:
+    here = threading.current_thread().name
+    log.append(append("alone", note("alone")))
+    assert faulty.threads == [here]
+    for future in in_one_batch(log, faulty, sequencer, *(append(f"c{n}", note(f"s{n}")) for n in range(3))):
+        future.result()
+    assert faulty.threads[2:] == ["sequencer"]
+
+
+def test_a_writer_that_is_interrupted_leaves_the_log_to_the_next(log: StoredLog, faulty: Faulty) -> None:
+    faulty.interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        log.append(append("c1", note("s")))
+    assert log.append(append("c2", note("s")))[0].position == 1
 
 
 def test_closing_answers_everybody_who_waits_and_nobody_after(
