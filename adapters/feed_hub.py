@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Event, Lock, Thread
+from weakref import WeakSet
 
 import msgspec
 
@@ -17,6 +18,8 @@ PAGE = 500
 #: A client that leaves more than this untaken is cut off.
 MAX_QUEUED_FRAMES = 4_096
 MAX_QUEUED_BYTES = 8 * 1024 * 1024
+#: How many clients one process serves: each takes a socket, and some 40 KiB.
+MAX_CLIENTS = 4_096
 #: How many undecodable facts are remembered by name.
 MAX_QUARANTINED = 1_000
 
@@ -112,12 +115,16 @@ class FeedHub:
         poll_seconds: float = POLL_SECONDS,
         max_frames: int = MAX_QUEUED_FRAMES,
         max_bytes: int = MAX_QUEUED_BYTES,
+        max_clients: int = MAX_CLIENTS,
     ) -> None:
         self._log = log
         self._wakeups = wakeups
         self._poll_seconds = poll_seconds
         self.max_frames = max_frames
         self.max_bytes = max_bytes
+        self._max_clients = max_clients
+        # Weakly: an answer whose client left before it began never ends, so nobody says that its place is free.
+        self._clients = WeakSet[object]()
         self._lock = Lock()
         self._queues: set[Queue] = set()
         self._quarantined: dict[int, QuarantinedFact] = {}
@@ -155,6 +162,19 @@ class FeedHub:
         """How many clients listen."""
         with self._lock:
             return len(self._queues)
+
+    def admit(self, client: object) -> bool:
+        """Count a client among those that are served; see the Feed of the API."""
+        with self._lock:
+            if len(self._clients) >= self._max_clients:
+                return False
+            self._clients.add(client)
+            return True
+
+    def dismiss(self, client: object) -> None:
+        """Count a client no more."""
+        with self._lock:
+            self._clients.discard(client)
 
     def subscribe(self, run: str | None, wake: Callable[[], None]) -> Queue:
         """Return a subscription; every fact above `position` is handed to it. Raises LogUnavailable."""

@@ -23,7 +23,12 @@ class Sent(NamedTuple):
 
 
 class Source(Protocol):
-    """One feed. Every method may take its time, and runs in a thread."""
+    """One feed. Every method may take its time, and runs in a thread; only `shown` may say that it needs none."""
+
+    @property
+    def shows_at_once(self) -> bool:
+        """Whether `shown` looks at nothing but the frames."""
+        ...
 
     @property
     def run(self) -> str | None:
@@ -49,6 +54,8 @@ class Source(Protocol):
 
 class RunSource:
     """The feed of one run."""
+
+    shows_at_once = True
 
     def __init__(self, services: Services, place: RunPlace) -> None:
         self._services = services
@@ -87,6 +94,8 @@ class RunSource:
 
 class LogSource:
     """The feed of everything that a principal may see. It has no end."""
+
+    shows_at_once = False
 
     def __init__(self, services: Services, access: Access, principal: Principal) -> None:
         self._services = services

@@ -110,6 +110,18 @@ class Feed(Protocol):
         """How many clients of this process listen."""
         ...
 
+    def admit(self, client: object) -> bool:
+        """
+        Count a client among those that this process serves; False if there is no room for it.
+
+        It counts until it is dismissed, or nobody refers to it any more.
+        """
+        ...
+
+    def dismiss(self, client: object) -> None:
+        """Count a client no more. Twice is no fault."""
+        ...
+
     def subscribe(self, run: str | None, wake: Callable[[], None]) -> Subscription:
         """
         Return a subscription to a run's facts, or to all.

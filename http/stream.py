@@ -19,7 +19,7 @@ from ..domain.rejected import Invalid
 from .access import Access
 from .feed_sources import PAGE, LogSource, RunSource, Sent, Source
 from .given import Given, Principal, Services, Subscription
-from .problems import refusals
+from .problems import Unavailable, refusals
 from .reading import NUMBER, only_once
 
 Value = TypeVar("Value")
@@ -50,6 +50,12 @@ class InvalidEventId(Invalid):
     """`Last-Event-ID`, or `after`, must be an id of this feed: a number from 0 to that of its newest event."""
 
     code = "invalid_event_id"
+
+
+class TooManyFeeds(Unavailable):
+    """As many clients as this process has room for listen to it already. Come again later, or ask another replica."""
+
+    code = "too_many_feeds"
 
 
 @get("/api/runs/{run_id:str}/stream", media_type="text/event-stream", responses={200: SHOWN} | refusals(404))
@@ -85,7 +91,13 @@ async def stream_log(
 
 async def _open(source: Source, services: Services, readers: CapacityLimiter, given: str | None) -> Stream:
     reader = Reader(source, services, readers)
-    cursor = await reader.cursor(given)
+    if not services.feed.admit(reader):
+        raise TooManyFeeds
+    try:
+        cursor = await reader.cursor(given)
+    except BaseException:
+        services.feed.dismiss(reader)
+        raise
     return Stream(reader.frames(cursor), headers=HEADERS)
 
 
@@ -111,8 +123,8 @@ class Reader:
 
     async def frames(self, cursor: int) -> AsyncGenerator[bytes]:
         """Yield every frame behind the cursor, in order, until the client goes, is too slow, or the run is over."""
-        yield OPENING
         try:
+            yield OPENING
             # A long history is read before subscribing, so that it cannot overrun the queue.
             while page := await self._stored(cursor):
                 cursor = page[-1].id
@@ -128,6 +140,8 @@ class Reader:
         except (LogUnavailable, Undecodable) as error:
             # The answer has begun, so the only way to say no is to end without `done`: the client comes back by its id.
             _LOGGER.warning("a feed was cut short: %s", error)
+        finally:
+            self._feed.dismiss(self)
 
     async def _live(self, cursor: int, subscription: Subscription) -> AsyncGenerator[bytes]:
         is_behind, may_be_over = True, True
@@ -136,7 +150,7 @@ class Reader:
                 sent = await self._stored(cursor)
                 is_behind = bool(sent)
             else:
-                sent, is_behind = _following(cursor, await self._in_thread(partial(self._shown, subscription)))
+                sent, is_behind = _following(cursor, await self._shown(subscription))
             if sent:
                 cursor = sent[-1].id
                 may_be_over = may_be_over or any(one.is_terminal for one in sent)
@@ -152,8 +166,10 @@ class Reader:
             if may_be_over:
                 yield KEEPALIVE
 
-    def _shown(self, subscription: Subscription) -> Sequence[Sent]:
-        return self._source.shown(subscription.take())
+    async def _shown(self, subscription: Subscription) -> Sequence[Sent]:
+        if self._source.shows_at_once:
+            return self._source.shown(subscription.take())
+        return await self._in_thread(lambda: self._source.shown(subscription.take()))
 
     async def _stored(self, cursor: int) -> Sequence[Sent]:
         return await self._in_thread(partial(self._source.page, cursor))

@@ -1,6 +1,9 @@
 """Feeds when something goes wrong: restarts, lost hints, slow readers, a log that is away."""
 
 import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +13,7 @@ from steersman.http.feed_sources import RunSource
 from steersman.http.given import Services
 
 from .conftest import own_feed, served
-from .feeds import end, listening, shown, whole
+from .feeds import Feed, end, listening, shown, whole
 
 
 def test_a_run_is_over_only_behind_everything_that_is_stored(services: Services, story: Any) -> None:
@@ -151,3 +154,50 @@ def test_closing_the_hub_ends_every_feed_so_that_the_service_can_end(services: S
         next(feed.events())
         hub.close()
         assert "done" not in [frame.event for frame in feed.rest()]
+
+
+def test_a_process_that_has_no_room_for_another_feed_says_503_and_when_to_come_back(
+    services: Services, story: Any
+) -> None:
+    story.start()
+    path = f"/api/runs/{story.run_id}/stream"
+    with own_feed(services, max_clients=3) as hub, served(replace(services, feed=hub)) as url, ExitStack() as stack:
+        for where in (path, path, "/api/events/stream"):
+            next(stack.enter_context(listening(story.client, where, url)).events())
+        for where in (path, "/api/events/stream"):
+            response = story.client.get(f"{url}{where}")
+            assert (response.status_code, response.json()["error"]) == (503, "too_many_feeds")
+            assert (response.json()["retryable"], response.headers["retry-after"]) == (True, "1")
+        assert story.client.get(f"{url}/api/runs/{story.run_id}/events").status_code == 200
+        # A feed that is refused takes no place, and one that was left gives its place up.
+        stack.close()
+        for _ in range(20):
+            assert story.client.get(f"{url}{path}?after=1000000").status_code == 400
+            with listening_soon(story.client, path, url) as feed:
+                next(feed.events())
+
+
+def test_clients_that_leave_before_they_are_answered_take_no_place(services: Services, story: Any) -> None:
+    story.start()
+    path = f"/api/runs/{story.run_id}/stream"
+    with own_feed(services, max_clients=3) as hub, served(replace(services, feed=hub)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        token = story.client.headers["authorization"]
+        for _ in range(50):
+            with socket.create_connection((host, int(port))) as connection:
+                connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\n\r\n".encode())
+        with listening_soon(story.client, path, url) as feed:
+            next(feed.events())
+
+
+@contextmanager
+def listening_soon(client: Any, path: str, url: str) -> Iterator[Feed]:
+    """Open a feed as soon as there is room: that a client has left is noticed a moment later."""
+    for _ in range(500):
+        with listening(client, path, url) as feed:
+            if feed.status == 200:
+                yield feed
+                return
+            assert feed.status == 503
+        time.sleep(0.02)
+    raise AssertionError("there is no room any more")
