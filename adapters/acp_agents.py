@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Self
 
 from ..application.agent_port import AgentFailed, AgentInfo, SessionRequest
@@ -51,6 +52,21 @@ class AcpAgents:
         return model_id if name in self._agents.commands and (model or not slash) else None
 
     def open(self, request: SessionRequest) -> AcpSession:
+        launch, model = self._launch(request)
+        return asyncio.run_coroutine_threadsafe(self._open(launch, request, model), self._loop).result()
+
+    def forget(self, model_id: str, directories: Sequence[Path]) -> bool:
+        with TemporaryDirectory(prefix="steersman-") as nowhere:
+            request = SessionRequest(model_id=model_id, run_id="", cwd=Path(nowhere))
+            try:
+                launch, _ = self._launch(request)
+            except AgentFailed:
+                return False
+            work = self._delete_sessions(launch, request, directories)
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _launch(self, request: SessionRequest) -> tuple[Launch, str | None]:
+        """Return how the agent is started, and the model that it is told by the protocol."""
         name, _, model = request.model_id.partition("/")
         command = self._agents.commands.get(name)
         if command is None:
@@ -62,8 +78,7 @@ class AcpAgents:
             raise AgentFailed("agent_not_installed", f"{command.command[0]!r} is not on PATH", retryable=False)
         environment = agent_environment(command, request.run_id)
         launch = Launch(path=path, argv=command.command, cwd=request.cwd, env=environment)
-        work = self._open(launch, request, None if takes_model or not model else model)
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return launch, None if takes_model or not model else model
 
     @property
     def running(self) -> int:
@@ -89,13 +104,24 @@ class AcpAgents:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    async def _open(self, launch: Launch, request: SessionRequest, model: str | None) -> AcpSession:
+    async def _start(self, launch: Launch, request: SessionRequest) -> AcpSession:
         process = await AgentProcess.start(launch, self._until)
         self._processes.add(process)
         process.extend(self._until)  # it may have been renewed while this one started
         session = AcpSession(self._loop, process, request)
         self._sessions.add(session)
         session.on_closed = lambda: self._forget(session, process)
+        return session
+
+    async def _delete_sessions(self, launch: Launch, request: SessionRequest, directories: Sequence[Path]) -> bool:
+        session = await self._start(launch, request)
+        try:
+            return await session.delete_sessions(directories, self._start_timeout_seconds)
+        finally:
+            await session.shut()
+
+    async def _open(self, launch: Launch, request: SessionRequest, model: str | None) -> AcpSession:
+        session = await self._start(launch, request)
         try:
             await session.open(self._start_timeout_seconds, model)
         except BaseException:

@@ -5,6 +5,7 @@ import concurrent.futures
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from acp import RequestError
@@ -132,11 +133,7 @@ class AcpSession:
 
     async def open(self, timeout_seconds: float, model: str | None) -> None:
         """Say hello, then open or load the session and choose the model. Raises AgentFailed."""
-
-        async def ask(method: str, params: dict[str, Any]) -> object:
-            return await self._ask(method, params, timeout_seconds)
-
-        opening = Opening(ask, str(self._request.cwd))
+        opening = self._opening(timeout_seconds)
         self._capabilities = await opening.say_hello()
         if self._request.session_id is None:
             self._session_id = await opening.begin()
@@ -146,6 +143,18 @@ class AcpSession:
             self._is_loading = False
         if model is not None:
             await opening.choose_model(model)
+
+    async def delete_sessions(self, directories: Sequence[Path], timeout_seconds: float) -> bool:
+        """Instead of opening a session, delete those of these directories, if the agent can. Raises AgentFailed."""
+        opening = self._opening(timeout_seconds)
+        await opening.say_hello()
+        return await opening.delete_sessions([str(directory) for directory in directories])
+
+    def _opening(self, timeout_seconds: float) -> Opening:
+        async def ask(method: str, params: dict[str, Any]) -> object:
+            return await self._ask(method, params, timeout_seconds)
+
+        return Opening(ask, str(self._request.cwd))
 
     async def shut(self) -> None:
         """End the agent, gently if it lets us. On return nothing of it is alive."""

@@ -35,7 +35,7 @@ from .git_checkout import ForbiddenPath
 from .git_landing import Landing, land, obstacle
 from .git_merge import is_ancestor, merge_bases, merge_commits
 from .git_objects import Objects, new_commit
-from .git_refs import CONFLICTS, HEADS, branch_ref, read_ref, swap_ref
+from .git_refs import CONFLICTS, HEADS, branch_ref, delete_ref, read_ref, swap_ref
 from .workspace_hash import workspace_hash
 
 T = TypeVar("T")
@@ -167,10 +167,16 @@ class GitRepositories:
             git_worktrees.remove_directory(worktree, is_ours=False)
 
     def integrate(
-        self, repository: Path, base: str, contributions: Sequence[Contribution], at: datetime, message: str
+        self,
+        repository: Path,
+        run_id: str,
+        base: str,
+        contributions: Sequence[Contribution],
+        at: datetime,
+        message: str,
     ) -> Integrated:
         """
-        Merge the contributions onto *base* in the given order, moving no ref but refs/steersman/conflicts/*.
+        Merge the contributions onto *base* in the given order, moving no ref but refs/steersman/conflicts/{run_id}/*.
 
         What is contained already adds nothing; what continues the integrated commit is taken as it is. Of a merge
         with conflicts the integrated side stays reachable under a ref that is named by the merge commit.
@@ -189,7 +195,12 @@ class GitRepositories:
                 made = objects.add(new_commit(merged.tree, [present, theirs], at, message))
                 objects.flush()
                 if merged.conflicts:
-                    conflicts.append(self._keep(repo, contribution.branch, merged.conflicts, made, present))
+                    ref = Ref(f"{CONFLICTS}{run_id}/{made.decode()}".encode())
+                    # The ref follows from the commit, so that a redo finds it done.
+                    if not swap_ref(repo, ref, None, present):
+                        raise GitConflict(f"{ref.decode()} is in use")
+                    paths = tuple(git_diff.shown(path) for path in merged.conflicts)
+                    conflicts.append(PathConflict(branch=contribution.branch, paths=paths, ref=ref.decode()))
                 present = made
             tree = objects.tree_of(present)
             return Integrated(
@@ -199,12 +210,14 @@ class GitRepositories:
                 conflicts=tuple(conflicts),
             )
 
-    def _keep(self, repo: Repo, branch: str, paths: Sequence[bytes], made: ObjectID, other: ObjectID) -> PathConflict:
-        """Keep the side that lost. The ref follows from the commit, so that a redo finds it done."""
-        ref = CONFLICTS + made.decode()
-        if not swap_ref(repo, Ref(ref.encode()), None, other):
-            raise GitConflict(f"{ref} is in use")
-        return PathConflict(branch=branch, paths=tuple(git_diff.shown(path) for path in paths), ref=ref)
+    def remove_conflicts(self, repository: Path, run_id: str) -> None:
+        """Remove every ref of the run's conflicts. Absent ones, the repository too, are no fault."""
+        try:
+            with opened(repository) as repo:
+                for ref in repo.refs.subkeys(Ref(f"{CONFLICTS}{run_id}".encode())):
+                    delete_ref(repo, Ref(f"{CONFLICTS}{run_id}/".encode() + ref))
+        except RepositoryUnusable:
+            return
 
     def point_branch(self, repository: Path, branch: str, old: str | None, new: str) -> None:
         """Move *branch* from *old* (None: it does not exist) to *new*; done already is fine. Raises GitConflict."""

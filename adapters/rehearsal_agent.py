@@ -167,6 +167,11 @@ class RehearsalAgent:
                 return self._new(Path(params["cwd"]))
             case "session/load":
                 return self._load(params["sessionId"], Path(params["cwd"]))
+            case "session/list":
+                return {"sessions": StoredSession.those_in(self._home, params.get("cwd"))}
+            case "session/delete":
+                self._delete(params["sessionId"])
+                return {}
             case "session/prompt":
                 self._begin_turn(self._session(params["sessionId"]), params["prompt"], number)
                 return None
@@ -182,13 +187,17 @@ class RehearsalAgent:
         self._client.can_be_asked = "form" in (capabilities.get("elicitation") or {})
         return {
             "protocolVersion": 1,
-            "agentCapabilities": {"loadSession": True, "_meta": {"elicitation": True}},
+            "agentCapabilities": {
+                "loadSession": True,
+                "sessionCapabilities": {"list": {}, "delete": {}},
+                "_meta": {"elicitation": True},
+            },
             "agentInfo": {"name": "rehearsal", "version": "1"},
             "authMethods": [],
         }
 
     def _new(self, cwd: Path) -> dict[str, Any]:
-        stored = StoredSession.create(self._home)
+        stored = StoredSession.create(self._home, cwd)
         self._sessions[stored.session_id] = OpenSession(stored, cwd)
         return {"sessionId": stored.session_id}
 
@@ -202,6 +211,12 @@ class RehearsalAgent:
             content = {"type": "text", "text": text}
             self._client.update(session_id, sessionUpdate=kind, content=content, messageId=str(number))
         return {}
+
+    def _delete(self, session_id: str) -> None:
+        if session_id in self._sessions:
+            self._session(session_id)
+            del self._sessions[session_id]
+        StoredSession.delete(self._home, session_id)
 
     def _session(self, session_id: str) -> OpenSession:
         session = self._sessions.get(session_id)

@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+#: The file of a session that names the directory in which it works.
+WORKS_IN = "works_in"
+
 
 @dataclass
 class Progress:
@@ -30,7 +33,9 @@ class Progress:
 
 
 class StoredSession:
-    """One session's directory: its progress, replaced atomically, and its history, only ever appended to."""
+    """
+    One session's directory: its progress, replaced atomically, its history, only ever appended to, and where it works.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -38,11 +43,13 @@ class StoredSession:
         self.progress = Progress()
 
     @classmethod
-    def create(cls, home: Path) -> "StoredSession":
+    def create(cls, home: Path, cwd: Path) -> "StoredSession":
         """Return a new session, which is on disk."""
         directory = home / f"rehearsal-{uuid.uuid4().hex}"
         directory.mkdir(parents=True)
         session = cls(directory)
+        # First, so that whatever a crash leaves behind is found by the place that it belongs to.
+        (directory / WORKS_IN).write_bytes(os.fsencode(cwd))
         session.save()
         sync_directory(home)
         return session
@@ -50,7 +57,7 @@ class StoredSession:
     @classmethod
     def load(cls, home: Path, session_id: str) -> "StoredSession | None":
         """Return a session as it was left, None if there is none."""
-        if not session_id.replace("-", "").isalnum():
+        if not is_id(session_id):
             return None
         directory = home / session_id
         try:
@@ -60,6 +67,27 @@ class StoredSession:
         session = cls(directory)
         session.progress = Progress(**stored)
         return session
+
+    @staticmethod
+    def those_in(home: Path, cwd: str | None) -> list[dict[str, str]]:
+        """Return the sessions, or those that work in one directory, as the protocol shows them."""
+        found = [
+            {"sessionId": place.parent.name, "cwd": os.fsdecode(place.read_bytes())}
+            for place in sorted(home.glob(f"*/{WORKS_IN}"))
+        ]
+        return [session for session in found if cwd is None or session["cwd"] == cwd]
+
+    @staticmethod
+    def delete(home: Path, session_id: str) -> None:
+        """On return nothing of the session is on disk. An absent one is no fault."""
+        directory = home / session_id
+        if not is_id(session_id) or not directory.is_dir():
+            return
+        # Where it works goes last: a deletion that dies in the middle is found again.
+        for file in sorted(directory.iterdir(), key=lambda file: file.name == WORKS_IN):
+            file.unlink()
+        directory.rmdir()
+        sync_directory(home)
 
     def save(self) -> None:
         """On return the progress is durable."""
@@ -89,6 +117,11 @@ class StoredSession:
             return []
         entries = [json.loads(line) for line in lines]
         return [(entry["speaker"], entry["text"]) for entry in entries]
+
+
+def is_id(name: str) -> bool:
+    """Return whether this may name a session; a path never does."""
+    return name.replace("-", "").isalnum()
 
 
 def cut_torn_line(file: Any) -> None:

@@ -153,3 +153,11 @@ class Agents(Protocol):
         Raises AgentFailed. `session_not_found` as its code means that the agent no longer has the session to load.
         """
         ...
+
+    def forget(self, model_id: str, directories: Sequence[Path]) -> bool:
+        """
+        On return the agent keeps no session that was opened in one of these directories; True says so.
+
+        False: it offers no way to that, or is no longer installed, so what it keeps is its own. Raises AgentFailed.
+        """
+        ...

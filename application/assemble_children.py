@@ -22,6 +22,7 @@ def assemble_children(effect: AssembleChildren, shop: Workshop) -> None:
         repository = shop.repository(run)
         integrated = shop.repositories.integrate(
             repository,
+            run.run_id,
             run.base.commit,
             contributions(run, plan.in_order()),
             datetime.fromisoformat(assembly.started_at),

@@ -185,14 +185,24 @@ class Repositories(Protocol):
         ...
 
     def integrate(
-        self, repository: Path, base: str, contributions: Sequence[Contribution], at: datetime, message: str
+        self,
+        repository: Path,
+        run_id: str,
+        base: str,
+        contributions: Sequence[Contribution],
+        at: datetime,
+        message: str,
     ) -> Integrated:
         """
-        Merge the contributions onto *base* in the given order, moving no ref but refs/steersman/conflicts/*.
+        Merge the contributions onto *base* in the given order, moving no ref but refs/steersman/conflicts/{run_id}/*.
 
         Clean hunks of both sides are kept; only on conflicting paths does the later child's version win, and the
         other side stays reachable under the conflict's ref.
         """
+        ...
+
+    def remove_conflicts(self, repository: Path, run_id: str) -> None:
+        """Remove every ref of the run's conflicts. Absent ones, the repository too, are no fault."""
         ...
 
     def point_branch(self, repository: Path, branch: str, old: str | None, new: str) -> None:

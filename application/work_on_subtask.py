@@ -150,6 +150,7 @@ class _Work:
             return onto, True
         integrated = self._shop.repositories.integrate(
             self._shop.repository(run),
+            run.run_id,
             onto.commit,
             made,
             datetime.fromisoformat(child.created_at),

@@ -42,6 +42,8 @@ class RunErased(Event, frozen=True, kw_only=True):
     run_id: str
     #: How many texts were forgotten now; a repetition after a crash finds fewer.
     texts: int
+    #: The agents that keep what was said to them: they offer no way to have it deleted, or failed at it.
+    kept_by_agents: tuple[str, ...] = ()
 
 
 # Decisions
@@ -110,9 +112,9 @@ def stop_drafts(run: Run, directive_id: str, ends_as: str) -> Sequence[Draft]:
     return queued(run, received)
 
 
-def confirm_erased(run: Run, texts: int) -> Sequence[Draft]:
+def confirm_erased(run: Run, texts: int, kept_by_agents: tuple[str, ...] = ()) -> Sequence[Draft]:
     """Nothing is left to forget. It belongs to the tree and to nobody's feed: nobody is shown one any more."""
     if not run.deleted or run.erased:
         raise Overtaken
-    erased = RunErased(run_id=run.run_id, texts=texts)
+    erased = RunErased(run_id=run.run_id, texts=texts, kept_by_agents=kept_by_agents)
     return (Draft(stream=f"{run.stream}/housekeeping", event=erased, root=run.run_id),)

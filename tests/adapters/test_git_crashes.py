@@ -131,7 +131,7 @@ def test_integrating_and_pointing_a_branch(scratch: Scratch) -> None:
     contributions = [Contribution(subtask_id=n, branch=f"b{n}", commit=commit) for n, commit in enumerate(sides)]
 
     def call() -> object:
-        made = scratch.repositories.integrate(scratch.path, root, contributions, AT, "Assemble")
+        made = scratch.repositories.integrate(scratch.path, "run", root, contributions, AT, "Assemble")
         scratch.repositories.point_branch(scratch.path, "steersman/integration/x", None, made.commit)
         return made
 

@@ -32,7 +32,7 @@ def integrate(scratch: Scratch, base: str, *children: str) -> Integrated:
         Contribution(subtask_id=number, branch=f"steersman/c{number}", commit=commit)
         for number, commit in enumerate(children, 1)
     ]
-    return scratch.repositories.integrate(scratch.path, base, contributions, AT, "Assemble")
+    return scratch.repositories.integrate(scratch.path, "run", base, contributions, AT, "Assemble")
 
 
 def two(scratch: Scratch, base: Files, ours: Files, theirs: Files) -> tuple[Integrated, str, str]:
@@ -84,6 +84,7 @@ def test_integrating_again_or_in_a_clone_makes_the_same_commit_and_refs(scratch:
     assert again == made
     there = scratch.repositories.integrate(
         clone,
+        "run",
         scratch.rev("main"),
         [
             Contribution(subtask_id=1, branch="steersman/c1", commit=one),

@@ -44,6 +44,7 @@ class MemoryGit:
         self._trees: dict[str, Files] = {}
         self._commits: dict[str, tuple[str, tuple[str, ...]]] = {}
         self.branches: dict[str, str] = {}
+        self.conflicts: set[str] = set()
         self.worktrees: dict[Path, tuple[str, Files]] = {}
         #: How many of the next commits fail.
         self.failing_commits = 0
@@ -108,18 +109,30 @@ class MemoryGit:
                 self.branches.pop(branch, None)
 
     def integrate(
-        self, repository: Path, base: str, contributions: Sequence[Contribution], at: datetime, message: str
+        self,
+        repository: Path,
+        run_id: str,
+        base: str,
+        contributions: Sequence[Contribution],
+        at: datetime,
+        message: str,
     ) -> Integrated:
         with self._lock:
             head, conflicts = base, list[PathConflict]()
             for contribution in contributions:
                 files, lost = self._merged(head, contribution.commit)
                 if lost:
-                    ref = f"refs/steersman/conflicts/{contribution.subtask_id}"
+                    ref = f"refs/steersman/conflicts/{run_id}/{contribution.subtask_id}"
+                    self.conflicts.add(ref)
                     conflicts.append(PathConflict(branch=contribution.branch, paths=lost, ref=ref))
                 head = self._commit(files, (head, contribution.commit), f"{at} {message}").commit
             named, changed = self._named(head), self.files(head) != self.files(base)
             return Integrated(commit=named.commit, tree=named.tree, has_changes=changed, conflicts=tuple(conflicts))
+
+    def remove_conflicts(self, repository: Path, run_id: str) -> None:
+        with self._lock:
+            prefix = f"refs/steersman/conflicts/{run_id}/"
+            self.conflicts = {ref for ref in self.conflicts if not ref.startswith(prefix)}
 
     def point_branch(self, repository: Path, branch: str, old: str | None, new: str) -> None:
         with self._lock:
@@ -276,6 +289,10 @@ class ScriptedAgents:
         self.git = git
         self.behave: Behaviour = writes_its_part
         self.sessions: dict[str, list[str]] = {}
+        #: Where each of them was opened.
+        self.places: dict[str, Path] = {}
+        #: How often it fails to forget.
+        self.failing_to_forget = 0
         self.alive: set[Session] = set()
         self.prompts: list[tuple[str, str]] = []
         self.opened = 0
@@ -292,9 +309,19 @@ class ScriptedAgents:
         if request.session_id is not None and session_id not in self.sessions:
             raise AgentFailed("session_not_found", session_id, retryable=False)
         self.sessions.setdefault(session_id, [])
+        self.places.setdefault(session_id, request.cwd)
         session = Session(self, request, session_id)
         self.alive.add(session)
         return session
+
+    def forget(self, model_id: str, directories: Sequence[Path]) -> bool:
+        if self.failing_to_forget:
+            self.failing_to_forget -= 1
+            raise AgentFailed("agent_exited", "it died", retryable=True)
+        for session_id, place in list(self.places.items()):
+            if place in directories:
+                del self.sessions[session_id], self.places[session_id]
+        return True
 
     def prompted(self, run_id: str) -> list[str]:
         """Return the prompts that a run's agents were given."""

@@ -28,9 +28,10 @@ def words_of(service: Service) -> list[str]:
 
 
 def at_the_gate() -> Service:
-    """A run of two parts whose assembled work waits for a decision."""
+    """A run of two parts, which met in one file, whose assembled work waits for a decision."""
     service = Service()
-    service.start(part("One"), part("Two", 0))
+    service.agents.behave = lambda session, *_: session.files.update(shared=session.request.run_id)
+    service.start(part("One"), part("Two"))
     service.drive()
     assert service.run.status == "awaiting_review"
     return service
@@ -50,20 +51,39 @@ def test_a_run_at_its_gate_is_stopped_and_erased() -> None:
     service = at_the_gate()
     assert words_of(service)
     assert len(service.git.branches) == 4
+    assert service.git.conflicts
+    assert service.agents.sessions
     before = service.facts
     delete(service)
     assert service.drive().erased
     assert words_of(service) == []
     assert set(service.git.branches) == {"main"}
     assert not service.git.worktrees
+    assert not service.git.conflicts
     assert not service.agents.alive
+    assert not service.agents.sessions
     assert [event.reason for event in service.told(RunCancelled)] == ["deleted"]
     (erased,) = service.told(RunErased)
     assert erased.texts > 0
+    assert erased.kept_by_agents == ()
     after = service.facts
     assert [(f.position, f.stream, f.version, f.topic) for f in after[: len(before)]] == [
         (f.position, f.stream, f.version, f.topic) for f in before
     ]
+
+
+def test_an_agent_that_cannot_forget_is_named_and_keeps_nothing_else_waiting() -> None:
+    service = at_the_gate()
+    service.agents.failing_to_forget = 1_000
+    delete(service)
+    assert service.drive().erased
+    assert [event.kept_by_agents for event in service.told(RunErased)] == [("rehearsal",)]
+    assert words_of(service) == []
+    service = at_the_gate()
+    service.agents.failing_to_forget = 1
+    delete(service)
+    assert service.drive().erased
+    assert not service.agents.sessions
 
 
 def appends_of_the_story() -> int:

@@ -258,3 +258,30 @@ def test_the_agents_environment_holds_the_run_and_none_of_the_services_secrets(
     assert f"PATH={os.environ['PATH']}" in told
     assert "secret" not in told
     assert "TOKEN" not in told
+
+
+def test_an_agent_forgets_every_session_of_a_directory_and_no_other(agents: Agents, tmp_path: Path) -> None:
+    places = [tmp_path / name for name in ("kept", "one", "two")]
+    sessions: dict[Path, str] = {}
+    for place in places:
+        place.mkdir()
+        session = agents.open(SessionRequest(model_id="rehearsal", run_id="run-1", cwd=place))
+        session.prompt(script({"say": f"hello {place.name}"}), Recorder())
+        sessions[place] = session.session_id
+        session.close()
+    assert agents.forget("rehearsal/any", [*places[1:], tmp_path / "never there"])
+    assert agents.forget("rehearsal", places[1:])
+    for place in places[1:]:
+        request = SessionRequest(model_id="rehearsal", run_id="run-1", cwd=place, session_id=sessions[place])
+        with pytest.raises(AgentFailed) as failed:
+            agents.open(request)
+        assert failed.value.code == "session_not_found"
+    found = agents.open(
+        SessionRequest(model_id="rehearsal", run_id="run-1", cwd=places[0], session_id=sessions[places[0]])
+    )
+    assert "hello kept" in found.history
+    found.close()
+    held = [path.read_bytes() for path in (tmp_path / "data" / "rehearsal").rglob("*") if path.is_file()]
+    assert held
+    assert not [words for words in held if b"hello one" in words or b"hello two" in words]
+    assert not agents.forget("nobody", places)

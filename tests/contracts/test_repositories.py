@@ -74,10 +74,15 @@ def test_a_run_from_its_base_to_the_merge_every_step_taken_twice(
         made = twice(lambda: repositories.commit_worktree(repository, tree, branch, base.commit, AT, "Work"))  # noqa: B023
         contributions.append(Contribution(subtask_id=number, branch=branch, commit=made.commit))
 
-    assembled = twice(lambda: repositories.integrate(repository, base.commit, contributions, AT, "Assemble"))
+    assembled = twice(lambda: repositories.integrate(repository, "run", base.commit, contributions, AT, "Assemble"))
     assert [(conflict.branch, conflict.paths) for conflict in assembled.conflicts] == [
         ("steersman/run3", ("shared.txt",))
     ]
+    assert git(repository, "for-each-ref", "--format=%(refname)", "refs/steersman") == assembled.conflicts[0].ref
+    repositories.remove_conflicts(repository, "another")
+    assert git(repository, "rev-parse", "--verify", assembled.conflicts[0].ref)
+    twice(lambda: repositories.remove_conflicts(repository, "run"))
+    assert git(repository, "for-each-ref", "refs/steersman") == ""
     twice(lambda: repositories.point_branch(repository, "steersman/integration/run", None, assembled.commit))
     [changed] = twice(lambda: repositories.changed_files(repository, base.commit, assembled.commit))
     assert (changed.path, changed.status) == ("shared.txt", "modified")
@@ -118,7 +123,7 @@ def test_one_adapter_serves_many_threads(repositories: Repositories, repository:
         made = list(threads.map(work, range(16)))
 
     contributions = [Contribution(subtask_id=n, branch=f"steersman/t{n}", commit=c) for n, c in enumerate(made)]
-    assembled = repositories.integrate(repository, base, contributions, AT, "Assemble")
+    assembled = repositories.integrate(repository, "run", base, contributions, AT, "Assemble")
     assert len(repositories.changed_files(repository, base, assembled.commit)) == 16
     assert assembled.conflicts == ()
 

@@ -95,9 +95,8 @@ def _branches(repository: Repository) -> str:
 
 
 def _holds(service: Service, words: str) -> list[Path]:
-    """Return the files of the service that hold these words. What an agent keeps of its own sessions is the agent's."""
-    agents_own = service.data / "rehearsal"
-    files = (path for path in service.data.rglob("*") if path.is_file() and agents_own not in path.parents)
+    """Return the files of the service, and of its built-in agent, that hold these words."""
+    files = (path for path in service.data.rglob("*") if path.is_file())
     return [path for path in files if words.encode() in path.read_bytes()]
 
 
