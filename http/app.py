@@ -127,11 +127,19 @@ ROUTES = (
     stream.stream_run,
     stream.stream_log,
 )
+WORKER_ROUTES = (
+    health.banner,
+    health.health,
+    health.api_health,
+    health.server_info,
+    metrics.metrics_page,
+)
 
 
-def create_app(services: Services, measured: Metrics | None = None) -> Litestar:
+def create_app(services: Services, measured: Metrics | None = None, role: str = "all") -> Litestar:
     """
-    Build the API over the services it is handed. Whoever hands them over starts and closes them.
+    Build the API over the services it is handed. Whoever hands them over starts and closes them. A worker only says how
+    it is.
 
     Metrics that something else is measured into, too, are handed over with them.
     """
@@ -148,7 +156,7 @@ def create_app(services: Services, measured: Metrics | None = None) -> Litestar:
     dependencies["reading"] = Provide(provide_reading, sync_to_thread=False)
     dependencies["asking"] = Provide(provide_asking, sync_to_thread=False)
     return Litestar(
-        route_handlers=[Router("/", route_handlers=ROUTES)],
+        route_handlers=[Router("/", route_handlers=WORKER_ROUTES if role == "worker" else ROUTES)],
         dependencies=dependencies,
         exception_handlers=HANDLERS,
         middleware=[DefineMiddleware(BearerAuthentication, services=services)],

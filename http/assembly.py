@@ -30,6 +30,9 @@ MAX_TARGET_FILES = 1_000
 MAX_PATH_CHARACTERS = 4_096
 
 
+DEFERRED = "The decision is on the log; the process that drives the run takes it from there."
+
+
 class ReviewRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A decision about the assembled work."""
 
@@ -43,11 +46,12 @@ class ReviewRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ReviewedBody(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision is stored."""
+    """The decision is stored. It is deferred where another process drives the run, and takes it from the log."""
 
     runId: str
     accepted: bool = True
     deferred: bool = False
+    message: str | None = None
 
 
 class UseCoordinator(Rejected):
@@ -101,7 +105,12 @@ def show_file(request: Request[Any, Any, Any], run_id: FromPath[str], path: From
     "/api/runs/{run_id:str}/assembly/review",
     status_code=200,
     sync_to_thread=True,
-    responses={200: ResponseSpec(ReviewedBody, description="The decision is stored", generate_examples=False)}
+    responses={
+        200: ResponseSpec(ReviewedBody, description="The decision is stored", generate_examples=False),
+        202: ResponseSpec(
+            ReviewedBody, description="It is stored; another process acts on it", generate_examples=False
+        ),
+    }
     | refusals(403, 404, 409, 412, 413, 422),
 )
 def review_run(
@@ -114,13 +123,16 @@ def review_run(
     if data.approved and data.request_changes:
         raise Invalid("Send either `approved` or `request_changes`, not both.")
 
+    services = asking.services
+
     def carry_out(command: Command) -> Sequence[Fact]:
         def told(run: Run, _: Sequence[Draft]) -> Any:
             # Here, under the fold that is decided on, so that nothing can come between the look and the append.
             check(if_match, run)
-            return command.tell(200, ReviewedBody(runId=place.run_id))
+            if services.tenure.holds(place.run_id):
+                return command.tell(200, ReviewedBody(runId=place.run_id))
+            return command.tell(202, ReviewedBody(runId=place.run_id, accepted=False, deferred=True, message=DEFERRED))
 
-        services = asking.services
         check(if_match, services.runs.run(place.run_id))
         store = (command.by, services.runs, services.repositories, told)
         if data.request_changes:

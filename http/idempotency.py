@@ -62,6 +62,14 @@ class InFlight:
                 self.keys.discard(key)
 
 
+class Draining(Rejected):
+    """This process is about to end and takes no new work; nothing was stored. Send it again: another one takes it."""
+
+    code = "draining"
+    status = 503
+    retryable = True
+
+
 class At:
     """A clock that stands still, so that the answer and the facts of one command name the same moment."""
 
@@ -201,6 +209,8 @@ def provide_asking(
     ] = None,
 ) -> Asking:
     """Return what the handler of a POST needs. Raises Invalid."""
+    if services.draining.is_set():
+        raise Draining
     _refuse_nul(body)
     traceparent = request.headers.get("traceparent", "")
     key = None

@@ -22,12 +22,15 @@ from ..projections.timeline import frame
 from .access import RunPlace
 from .assembly import UseCoordinator
 from .etags import IfMatch, check
+from .given import Services
 from .idempotency import Asking, Asks, Command, directive_id
 from .problems import refusals
 from .reading import Reads
 
 KINDS = ("stop", "send", "redirect", "amend")
 MAX_CHARACTERS = 65_536
+#: What is stored here is decided about elsewhere.
+DEFERRED = 202
 PAGE = 500
 
 Words: TypeAlias = Annotated[str, Meta(max_length=MAX_CHARACTERS)]
@@ -141,13 +144,19 @@ def directive_body(run: Run, directive: Directive, receipts: Mapping[int, Receip
 @post(
     "/api/runs/{run_id:str}/steer",
     sync_to_thread=True,
-    responses={201: ResponseSpec(DirectiveBody, description="The directive", generate_examples=False)}
+    responses={
+        201: ResponseSpec(DirectiveBody, description="The directive", generate_examples=False),
+        202: ResponseSpec(DirectiveBody, description="The directive; another process decides", generate_examples=False),
+    }
     | refusals(403, 404, 409, 412, 413, 422, 429),
 )
 def steer(
     run_id: FromPath[str], data: JSONBody[SteerRequest], asking: Asks, if_match: IfMatch = None
 ) -> Response[bytes]:
-    """Put a correction of a run on its log; 201 with the receipt, before anything is done about it."""
+    """
+    Put a correction of a run on its log; 201 with the receipt, before anything is done about it. 202 says the same where
+    another process drives the run.
+    """
     kind = data.kind.strip().lower()
     place = _coordinator(asking, run_id)
     if kind not in KINDS:
@@ -164,7 +173,7 @@ def steer(
     def carry_out(command: Command) -> Sequence[Fact]:
         def told(run: Run, drafts: Sequence[Draft]) -> Any:
             check(if_match, run)
-            return command.tell(201, {"directiveId": wanted.directive_id})
+            return command.tell(status_here(services, place.root), {"directiveId": wanted.directive_id})
 
         check(if_match, services.runs.run(place.root))
         return steer_run(place.root, wanted, command.by, services.runs, services.repositories, told)
@@ -220,8 +229,16 @@ def with_directive(asking: Asking, root: str, response: Response[bytes]) -> Resp
     run = asking.services.runs.run(root)
     directive = run.directives[msgspec.json.decode(response.content)["directiveId"]]
     receipts = asking.services.log.receipts([directive.position])
-    response.content = msgspec.json.encode(directive_body(run, directive, receipts))
+    body = directive_body(run, directive, receipts)
+    if response.status_code == DEFERRED and directive.open and directive.action is None:
+        body = msgspec.structs.replace(body, status="deferred")
+    response.content = msgspec.json.encode(body)
     return response
+
+
+def status_here(services: Services, root: str, *, done: int = 201) -> int:
+    """Return *done* if this process drives the run, 202 if another one will decide about what is stored here."""
+    return done if services.tenure.holds(root) else DEFERRED
 
 
 def _coordinator(asking: Asking, run_id: str) -> RunPlace:

@@ -16,6 +16,7 @@ OURS = (
     "views.db",
     "checkpoints.log",
     "serve.lock",
+    "home-id",
     "worktrees",
     "rehearsal",
     "signals",
@@ -48,15 +49,15 @@ def _close_to_others(path: Path) -> None:
 
 
 @contextmanager
-def alone_in(data: Path) -> Generator[None]:
+def alone_in(data: Path, *, shared: bool = False) -> Generator[None]:
     """
-    Hold the data directory's `serve.lock`. Raises Refused when a live process has it.
+    Hold the data directory's `serve.lock`, alone or with others that share it. Raises Refused when a live process has it.
 
     The lock is the kernel's: it is gone with the process, however that ends, and no agent inherits it.
     """
     with (data / "serve.lock").open("a+", encoding="utf-8") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
             file.seek(0)
             holder = file.read(20).strip() or "unknown"
@@ -71,7 +72,7 @@ def is_served(data: Path) -> bool:
     """Whether a live process serves the data directory."""
     try:
         with (data / "serve.lock").open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
     except OSError:

@@ -4,21 +4,20 @@ import ipaddress
 import os
 import signal
 import socket
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from types import FrameType
 
 import click
-import psycopg
 import structlog
 import uvicorn
 
-from ..adapters.postgres_alone import Taken, alone_on
 from ..adapters.token_store import TokenStore
 from ..application.log_port import LogUnavailable
 from .agents_command import agents_option
 from .data_dir import alone_in, prepare_data_dir
+from .driving import Role
 from .logs import configure_logs
 from .output import print_json
 from .refused import Refused
@@ -36,11 +35,18 @@ log = structlog.get_logger(__name__)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8420, show_default=True, help="0: any that is free.")
 @data_option
-@click.option("--role", type=click.Choice(["all"]), default="all", show_default=True, help="What this process does.")
+@click.option(
+    "--role",
+    type=click.Choice(["all", "api", "worker"]),
+    default="all",
+    show_default=True,
+    help="What this process does.",
+)
 @agents_option
-def command(host: str, port: int, data: Path | None, role: str, agents_file: Path | None) -> None:
+def command(host: str, port: int, data: Path | None, role: Role, agents_file: Path | None) -> None:
     """
-    Run the service.
+    Run the service. With PostgreSQL there may be many of them on one data directory: `api` takes commands and answers
+    questions, `worker` drives runs, `all` does both.
 
     The first line on standard output is {"url": …, "data": …}, printed as soon as requests are accepted.
     Logs are JSON lines on standard error. SIGTERM or SIGINT ends it; what it was doing, the next start goes on with.
@@ -48,31 +54,17 @@ def command(host: str, port: int, data: Path | None, role: str, agents_file: Pat
     configure_logs()
     settings = read_settings(data)
     prepare_data_dir(settings.data)
-    with alone_in(settings.data), _alone_on(settings), open_service(settings, agents_file) as service:
+    if role != "all" and settings.database is None:
+        raise Refused(
+            f"--role {role} needs STEERSMAN_DATABASE: on SQLite there is one process, and it does everything."
+        )
+    shared = settings.database is not None
+    with alone_in(settings.data, shared=shared), open_service(settings, agents_file, role) as service:
         check_exposure(host, service.tokens)
         with listen(host, port) as listener:
             url = address_of(listener)
             run(service, listener, lambda: _announce(url, settings, role))
     log.info("ended", url=url)
-
-
-@contextmanager
-def _alone_on(settings: Settings) -> Generator[None]:
-    """Be the only process that serves the database, where there is one. Raises Refused."""
-
-    def lost() -> None:
-        log.critical("another process serves this database; ending")
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    with ExitStack() as held:
-        if settings.database is not None:
-            try:
-                held.enter_context(alone_on(settings.database, lost))
-            except Taken as taken:
-                raise Refused(f"{taken}. Many replicas on one database are not supported yet.") from taken
-            except psycopg.Error as error:
-                raise Refused(f"The database cannot be reached: {error}") from error
-        yield
 
 
 def check_exposure(host: str, tokens: TokenStore) -> None:
@@ -120,16 +112,17 @@ def run(service: Service, listener: socket.socket, on_started: Callable[[], None
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    Server(config, on_started, service.feed.close).run(sockets=[listener])
+    Server(config, on_started, service).run(sockets=[listener])
 
 
 class Server(uvicorn.Server):
-    """uvicorn, telling when it has started, and ending the feeds before it waits for open requests."""
+    """uvicorn, telling when it has started, draining before it ends, and ending the feeds before it waits for requests."""
 
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None], end_feeds: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None], service: Service) -> None:
         super().__init__(config)
         self._on_started = on_started
-        self._end_feeds = end_feeds
+        self._service = service
+        self._is_draining = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept requests."""
@@ -139,13 +132,24 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the feeds, then every other request, within the grace."""
-        self._end_feeds()
+        self._service.feed.close()
         await super().shutdown(sockets=sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End in order. uvicorn would die of the signal afterwards; to us it is the ordinary end."""
+        """End in order; told again, end now. uvicorn would die of the signal afterwards; to us it is the ordinary end."""
         self.force_exit = self.should_exit and sig == signal.SIGINT
-        self.should_exit = True
+        if self._is_draining:
+            self.should_exit = True
+            return
+        self._is_draining = True
+        Thread(target=self._drain, name="drain", daemon=True).start()
+
+    def _drain(self) -> None:
+        """Answer a little longer, so that clients and proxies go elsewhere while what is under way comes to an end."""
+        try:
+            self._service.drain()
+        finally:
+            self.should_exit = True
 
 
 def _announce(url: str, settings: Settings, role: str) -> None:

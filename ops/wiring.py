@@ -1,9 +1,8 @@
 """The only place where ports meet adapters: everything that one process stands on, opened in order and closed in reverse."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,30 +15,28 @@ from ..adapters.checkpoint_file import CheckpointFile
 from ..adapters.crash_points import with_crash_point
 from ..adapters.feed_hub import FeedHub
 from ..adapters.git_repositories import GitRepositories
-from ..adapters.kept_commands import KeptCommands
 from ..adapters.log_keys import Keyring, KeysRefused
 from ..adapters.log_opening import sealed_by
 from ..adapters.memory import SYSTEM_CLOCK, MemoryWakeups
 from ..adapters.postgres_log import PostgresLog
 from ..adapters.postgres_views import PostgresViews
 from ..adapters.sequencer import UNOBSERVED, Observer
-from ..adapters.signal_files import SignalDirectory
 from ..adapters.sqlite_log import SqliteLog
 from ..adapters.sqlite_views import SqliteViews
 from ..adapters.stored_log import Opens, StoredLog, unsealed
 from ..adapters.token_store import TokenStore, open_tokens
-from ..application.drive_runs import Driver
 from ..application.log_port import LogUnavailable
 from ..application.ports import Wakeups
 from ..application.run_log import RunLog
-from ..application.workshop import Workshop
 from ..domain.catalogue import CATALOGUE
 from ..http.app import create_app
 from ..http.given import Counts, Services
 from ..http.given import Settings as HttpSettings
 from ..http.metrics import Metrics
+from .driving import Driving, Role
+from .home_id import settle_home
 from .migrate import prepare_schema
-from .project_views import ViewKeeper, sweep
+from .project_views import ViewKeeper
 from .refused import Refused
 from .settings import Settings
 
@@ -59,6 +56,8 @@ class Service:
     app: Litestar
     feed: FeedHub
     tokens: TokenStore
+    #: Refuse new work, and bring what is under way to a point where others can go on with it.
+    drain: Callable[[], None]
 
 
 @contextmanager
@@ -86,9 +85,9 @@ def open_stores(
 
 
 @contextmanager
-def open_service(settings: Settings, agents_file: Path | None) -> Generator[Service]:
+def open_service(settings: Settings, agents_file: Path | None, role: Role = "all") -> Generator[Service]:
     """
-    Give a service that drives its runs from now on.
+    Give a service that does from now on what its role says.
 
     Afterwards nothing of it is alive; what was under way is on the log, and the next start goes on from there.
     """
@@ -105,28 +104,26 @@ def open_service(settings: Settings, agents_file: Path | None) -> Generator[Serv
         keeper.start()
         stack.callback(keeper.stop)
         agents = stack.enter_context(_open_agents(settings, agents_file))
-        services = _services(settings, stores, tokens, feed, agents)
-        signals = SignalDirectory(settings.data / "signals")
-        shop = Workshop(
-            services.runs,
-            services.repositories,
-            agents,
-            KeptCommands(),
-            signals,
-            wakeups,
-            settings.worktrees,
-            settings.stall_seconds,
-        )
-        driver = Driver(shop, wakeups, partial(sweep, stores.views, services.runs), max_agents=settings.max_agents)
-        driver.start()
-        stack.callback(driver.stop)
-        yield Service(app=create_app(services, metrics), feed=feed, tokens=tokens)
+        runs = RunLog(with_crash_point(stores.log), SYSTEM_CLOCK)
+        driving = Driving(settings, role, runs, agents)
+        if driving.leases is not None:
+            settle_home(settings.data, driving.leases)
+        services = _services(settings, stores, tokens, feed, agents, driving)
+        stack.enter_context(driving.begun(services.repositories, stores.views, wakeups))
+
+        def drain() -> None:
+            services.draining.set()
+            driving.drain()
+
+        yield Service(app=create_app(services, metrics, role), feed=feed, tokens=tokens, drain=drain)
 
 
-def _services(settings: Settings, stores: Stores, tokens: TokenStore, feed: FeedHub, agents: AcpAgents) -> Services:
+def _services(
+    settings: Settings, stores: Stores, tokens: TokenStore, feed: FeedHub, agents: AcpAgents, driving: Driving
+) -> Services:
     return Services(
         log=stores.log,
-        runs=RunLog(with_crash_point(stores.log), SYSTEM_CLOCK),
+        runs=driving.runs,
         clock=SYSTEM_CLOCK,
         views=stores.views,
         repositories=GitRepositories(),
@@ -135,7 +132,9 @@ def _services(settings: Settings, stores: Stores, tokens: TokenStore, feed: Feed
         feed=feed,
         data_dir=settings.data,
         settings=HttpSettings(version=version("steersman")),
-        counts=Counts(agents=lambda: agents.running),
+        counts=Counts(agents=lambda: agents.running, leases=driving.counts),
+        tenure=driving.tenure,
+        holder=driving.holder,
     )
 
 

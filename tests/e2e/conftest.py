@@ -34,6 +34,9 @@ BROKEN_AGENTS = {
     ),
 }
 
+#: A service that was killed is missed after this long, not after the 15 seconds of a real installation.
+LEASES = {"STEERSMAN_LEASE_STALE_SECONDS": "3"}
+
 
 class Repository:
     """A git repository on branch `main` with one commit, made and looked at with the real git."""
@@ -77,7 +80,7 @@ def store(request: pytest.FixtureRequest) -> Callable[[], dict[str, str]]:
     if request.param == "sqlite":
         return dict
     new_database: Callable[[], str] = request.getfixturevalue("new_database")
-    return lambda: {"STEERSMAN_DATABASE": new_database()}
+    return lambda: {"STEERSMAN_DATABASE": new_database(), **LEASES}
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,99 @@
+"""What drives the runs of a process: its tenure, and what carries it out; nothing, in a process that only takes commands."""
+
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Literal
+from uuid import uuid4
+
+from ..adapters.acp_agents import AcpAgents
+from ..adapters.kept_commands import KeptCommands
+from ..adapters.postgres_leases import PostgresLeases
+from ..adapters.signal_files import SignalDirectory
+from ..application.drive_runs import Driver
+from ..application.git_port import Repositories
+from ..application.keep_leases import LeaseKeeper
+from ..application.lease_port import Holder
+from ..application.ports import Views, Wakeups
+from ..application.run_log import RunLog
+from ..application.tenure import Absent, Alone, Tenure
+from ..application.workshop import Workshop
+from ..http.given import NO_LEASES, LeaseState
+from .project_views import sweep
+from .settings import Settings
+
+Role = Literal["all", "api", "worker"]
+
+#: How long what needs no agent gets to end by itself when the process is told to end.
+DRAIN_SECONDS = 10.0
+
+
+class Driving:
+    """One process's part in driving. The role decides what there is of it."""
+
+    def __init__(self, settings: Settings, role: Role, runs: RunLog, agents: AcpAgents) -> None:
+        self._settings = settings
+        self.runs = runs
+        self._agents = agents
+        self._commands = KeptCommands()
+        self.leases = PostgresLeases(settings.database, settings.lease_stale_seconds) if settings.database else None
+        self.driver: Driver | None = None
+        self.keeper: LeaseKeeper | None = None
+        self.tenure: Tenure = Alone()
+        if role == "api":
+            self.tenure = Absent()
+        elif self.leases is not None:
+
+            def renewed(until: float) -> None:
+                agents.renew(until)
+                self._commands.renew(until)
+
+            self.tenure = self.keeper = LeaseKeeper(self.leases, runs, lambda: str(uuid4()), renewed)
+
+    def holder(self, root: str) -> Holder | None:
+        """Return who drives a run. Raises LogUnavailable."""
+        if self.leases is not None:
+            return self.leases.holder(root)
+        waiting = self.driver.waiting().get(root, b"[]") if self.driver else b"[]"
+        return Holder(replica="the only process", epoch=0, alive=True, waiting=waiting)
+
+    def counts(self) -> dict[LeaseState, int]:
+        """Return how many runs are leased to this process, and how many to nobody alive. Raises LogUnavailable."""
+        if self.leases is None:
+            return dict(NO_LEASES)
+        return {"held": len(self.keeper.held) if self.keeper else 0, "stale": self.leases.counts()["free"]}
+
+    def drain(self) -> None:
+        """Begin nothing more, and let go of what is at rest. On return only agents are at work, or the time is over."""
+        if self.keeper is not None:
+            self.keeper.drain()
+        if self.driver is not None:
+            self.driver.drain(DRAIN_SECONDS)
+
+    @contextmanager
+    def begun(self, repositories: Repositories, views: Views, wakeups: Wakeups) -> Generator[None]:
+        """Drive while the block runs. Afterwards nothing is under way here, and other processes may go on with it."""
+        with ExitStack() as stack:
+            if self.leases is not None:
+                stack.callback(self.leases.close)
+            if not isinstance(self.tenure, Absent):
+                shop = Workshop(
+                    self.runs,
+                    repositories,
+                    self._agents,
+                    self._commands,
+                    SignalDirectory(self._settings.data / "signals"),
+                    wakeups,
+                    self._settings.worktrees,
+                    self._settings.stall_seconds,
+                    self.tenure,
+                )
+                driver = self.driver = Driver(
+                    shop, wakeups, partial(sweep, views, self.runs), max_agents=self._settings.max_agents
+                )
+                if self.keeper is not None:
+                    self.keeper.start(driver)
+                    stack.callback(self.keeper.stop)
+                driver.start()
+                stack.callback(driver.stop)
+            yield
