@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable
@@ -27,6 +28,8 @@ from .wiring import Service, open_service
 #: What open requests get to end by themselves; a feed ends at once and its client resumes by id.
 GRACE_SECONDS = 3
 BACKLOG = 512
+#: Files, sockets and pipes that are open besides those of feeds.
+OTHER_FILES = 1_024
 
 log = structlog.get_logger(__name__)
 
@@ -58,6 +61,7 @@ def command(host: str, port: int, data: Path | None, role: Role, agents_file: Pa
         raise Refused(
             f"--role {role} needs STEERSMAN_DATABASE: on SQLite there is one process, and it does everything."
         )
+    allow_open_files(settings.max_feeds)
     shared = settings.database is not None
     with alone_in(settings.data, shared=shared), open_service(settings, agents_file, role) as service:
         check_exposure(host, service.tokens)
@@ -65,6 +69,17 @@ def command(host: str, port: int, data: Path | None, role: Role, agents_file: Pa
             url = address_of(listener)
             run(service, listener, lambda: _announce(url, settings, role))
     log.info("ended", url=url)
+
+
+def allow_open_files(feeds: int) -> None:
+    """Let this process have so many feeds open, and everything else that it needs, as far as the system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = feeds + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        if most < wanted:
+            log.warning("fewer files may be open than STEERSMAN_MAX_FEEDS asks for", limit=most, wanted=wanted)
 
 
 def check_exposure(host: str, tokens: TokenStore) -> None:
@@ -156,8 +171,6 @@ def _announce(url: str, settings: Settings, role: str) -> None:
     print_json({"url": url, "data": str(settings.data)})
     store = "postgresql" if settings.database else "sqlite"
     log.info("serving", url=url, data=str(settings.data), store=store, role=role, pid=os.getpid())
-    if settings.redis:
-        log.info("STEERSMAN_REDIS is set; this release needs no wake-ups between processes and does not use it")
 
 
 def _is_loopback(host: str) -> bool:

@@ -16,6 +16,8 @@ DEFAULT_STALL_SECONDS = 300
 MOST_STALL_SECONDS = 86_400
 DEFAULT_LEASE_STALE_SECONDS = 15
 MOST_LEASE_STALE_SECONDS = 3_600
+DEFAULT_MAX_FEEDS = 4_096
+MOST_FEEDS = 100_000
 DEFAULT_SERVER_URL = "http://127.0.0.1:8420"
 
 
@@ -34,6 +36,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_agents: int = DEFAULT_MAX_AGENTS
     #: How long an agent may show no sign of work before it is given up.
     stall_seconds: int = DEFAULT_STALL_SECONDS
+    #: How many feeds clients may have open at this process.
+    max_feeds: int = DEFAULT_MAX_FEEDS
     #: How long a replica may be silent before others take over the runs that it drives.
     lease_stale_seconds: int = DEFAULT_LEASE_STALE_SECONDS
 
@@ -65,6 +69,7 @@ def read_settings(data: Path | None = None, environment: Mapping[str, str] = os.
         keys=_keys(environment),
         max_agents=_count(environment, "STEERSMAN_MAX_AGENTS", DEFAULT_MAX_AGENTS, MOST_AGENTS),
         stall_seconds=_count(environment, "STEERSMAN_STALL_SECONDS", DEFAULT_STALL_SECONDS, MOST_STALL_SECONDS),
+        max_feeds=_count(environment, "STEERSMAN_MAX_FEEDS", DEFAULT_MAX_FEEDS, MOST_FEEDS),
         lease_stale_seconds=_count(
             environment, "STEERSMAN_LEASE_STALE_SECONDS", DEFAULT_LEASE_STALE_SECONDS, MOST_LEASE_STALE_SECONDS
         ),

@@ -1,7 +1,7 @@
 """The only place where ports meet adapters: everything that one process stands on, opened in order and closed in reverse."""
 
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +20,7 @@ from ..adapters.log_opening import sealed_by
 from ..adapters.memory import SYSTEM_CLOCK, MemoryWakeups
 from ..adapters.postgres_log import PostgresLog
 from ..adapters.postgres_views import PostgresViews
+from ..adapters.redis_wakeups import AddressInvalid, RedisWakeups
 from ..adapters.sequencer import UNOBSERVED, Observer
 from ..adapters.sqlite_log import SqliteLog
 from ..adapters.sqlite_views import SqliteViews
@@ -92,12 +93,18 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
     Afterwards nothing of it is alive; what was under way is on the log, and the next start goes on from there.
     """
     prepare_schema(settings)
-    wakeups, metrics = MemoryWakeups(), Metrics()
+    metrics = Metrics()
     with ExitStack() as stack:
+        wakeups = stack.enter_context(_open_wakeups(settings))
         stores = stack.enter_context(open_stores(settings, wakeups, to_write=True, observer=metrics))
+        if isinstance(wakeups, RedisWakeups):
+            key = stores.log.key()
+            # By the log's own name, so that installations may share a Redis, and replicas may write its address in
+            # different ways.
+            wakeups.start(key.origin if key else "unsigned")
         tokens = open_tokens(settings.data, settings.database)
         stack.callback(tokens.close)
-        feed = FeedHub(stores.log, wakeups)
+        feed = FeedHub(stores.log, wakeups, max_clients=settings.max_feeds)
         feed.start()
         stack.callback(feed.close)
         keeper = ViewKeeper(stores.views, stores.log, wakeups)
@@ -108,7 +115,7 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
         driving = Driving(settings, role, runs, agents)
         if driving.leases is not None:
             settle_home(settings.data, driving.leases)
-        services = _services(settings, stores, tokens, feed, agents, driving)
+        services = _services(settings, stores, tokens, feed, agents, driving, wakeups)
         stack.enter_context(driving.begun(services.repositories, stores.views, wakeups))
 
         def drain() -> None:
@@ -118,8 +125,28 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
         yield Service(app=create_app(services, metrics, role), feed=feed, tokens=tokens, drain=drain)
 
 
+@contextmanager
+def _open_wakeups(settings: Settings) -> Generator[MemoryWakeups | RedisWakeups]:
+    """Give what wakes whoever waits for the log to grow: over Redis, if there is one. Raises Refused."""
+    if settings.redis is None:
+        yield MemoryWakeups()
+        return
+    try:
+        wakeups = RedisWakeups(settings.redis)
+    except AddressInvalid as error:
+        raise Refused(f"STEERSMAN_REDIS: {error}") from error
+    with closing(wakeups):
+        yield wakeups
+
+
 def _services(
-    settings: Settings, stores: Stores, tokens: TokenStore, feed: FeedHub, agents: AcpAgents, driving: Driving
+    settings: Settings,
+    stores: Stores,
+    tokens: TokenStore,
+    feed: FeedHub,
+    agents: AcpAgents,
+    driving: Driving,
+    wakeups: MemoryWakeups | RedisWakeups,
 ) -> Services:
     return Services(
         log=stores.log,
@@ -135,6 +162,7 @@ def _services(
         counts=Counts(agents=lambda: agents.running, leases=driving.counts),
         tenure=driving.tenure,
         holder=driving.holder,
+        redis=lambda: wakeups.state.state if isinstance(wakeups, RedisWakeups) else None,
     )
 
 

@@ -26,6 +26,13 @@ def test_a_number_of_agents_that_is_none_is_refused(value: str) -> None:
         read_settings(environment={"STEERSMAN_MAX_AGENTS": value})
 
 
+@pytest.mark.parametrize("value", ["0", "100001", "1e3"])
+def test_a_number_of_feeds_that_is_none_is_refused(value: str) -> None:
+    assert read_settings(environment={"STEERSMAN_MAX_FEEDS": "100000"}).max_feeds == 100_000
+    with pytest.raises(Refused, match="STEERSMAN_MAX_FEEDS"):
+        read_settings(environment={"STEERSMAN_MAX_FEEDS": value})
+
+
 def test_an_address_that_is_none_is_refused_without_repeating_what_may_be_a_password() -> None:
     with pytest.raises(Refused) as refused:
         read_settings(environment={"STEERSMAN_DATABASE": "mysql://user:hunter2@host"})
