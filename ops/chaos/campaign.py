@@ -26,7 +26,7 @@ STEERERS = 6
 #: Faults that overlap.
 HURTERS = 2
 #: How often a correction is chosen anew when it is refused.
-TRIES = 6
+TRIES = 20
 STALE_SECONDS = 2
 STALL_SECONDS = 20
 SUBSCRIBERS_OF_A_RUN = 2
@@ -154,6 +154,8 @@ class Campaign:
             mark = f"mark-{number:05}-{attempt}-"
             run_id = self._some_run(chance)
             situation = look(self.client, run_id, chance)
+            if situation.over and chance.random() < 0.95:
+                continue
             self._subscribe_to_a_child(run_id, [str(child["childRunId"]) for child in situation.children])
             steer = choose(situation, chance, mark)
             if steer is not None and self._send(run_id, steer, f"steer-{number}-{attempt}", chance):
@@ -163,9 +165,11 @@ class Campaign:
     def _some_run(self, chance: random.Random) -> str:
         while True:
             with self._lock:
-                # Newer ones first: the older ones are over, more likely than not.
-                if self.runs:
+                if self.runs and chance.random() < 0.5:
+                    # The newer ones are at work, more likely than not; of the others some stand at their gates.
                     return self.runs[-1 - min(int(chance.expovariate(0.25)), len(self.runs) - 1)]
+                if self.runs:
+                    return chance.choice(self.runs)
             time.sleep(0.1)
 
     def _subscribe_to_a_child(self, root: str, children: Sequence[str]) -> None:

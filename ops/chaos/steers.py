@@ -37,6 +37,11 @@ class Situation(NamedTuple):
         return bool(self.run["status"] == "awaiting_review")
 
     @property
+    def over(self) -> bool:
+        """Whether nothing that is said to it changes anything any more."""
+        return self.run["status"] in ("completed", "declined") or self.run["result"] in ("steering_stop", "cancelled")
+
+    @property
     def parked(self) -> bool:
         """Whether it stands still until somebody steers."""
         return self.run["coordinator_status"] in ("assembly_blocked", "assembly_failed")
