@@ -91,27 +91,26 @@ class LogDatastore(PostgresDatastore):
 
 
 class PostgresTransaction:
-    """A transaction that holds the head's row. Its statements see everything that was committed before it got it."""
+    """
+    A transaction that holds the head's row, from when it asks what is known: that comes first.
 
-    def __init__(self, cursor: Cursor[TupleRow], head: Head) -> None:
-        self._cursor = cursor
-        self._head = head
+    Nothing waits for an answer before it has to. From one round trip it knows all, in another all is written.
+    """
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
 
     def known(self, wanted: Wanted, answers_since: str) -> Known:
         """Return what the log holds of *wanted*."""
-        known = Known(self._head.edge.size, {}, {}, {}, {}, {}, self._head)
-        heads = {"stream": known.streams, "run": known.runs, "root": known.roots, "lease": known.leases}
-        names = {"streams": wanted.streams, "runs": wanted.runs, "roots": wanted.roots, "commands": wanted.commands, "leases": wanted.leases}
-        for kind, name, number, run, state in self._cursor.execute(KNOWN, names).fetchall():
-            if kind == "command":
-                known.commands.setdefault(name, []).append(StoredRow(number, run, state))
-            else:
-                heads[kind][name] = number or 0
-        for stored in known.commands.values():
-            stored.sort(key=lambda row: row.position)
-        for key in wanted.answers:
-            found = self._cursor.execute(native(SELECT_ANSWER), (*key, answers_since)).fetchone()
-            answer = read_answer(found)
+        self._sent("BEGIN")
+        # Whoever gets the row sees, from its next statement on, all that its predecessors committed.
+        head = self._sent(f"{SELECT_HEAD} FOR UPDATE")
+        names = {name: getattr(wanted, name) for name in ("streams", "runs", "roots", "commands", "leases")}
+        numbers = self._sent(KNOWN, names)
+        answers = {key: self._sent(native(SELECT_ANSWER), (*key, answers_since)) for key in wanted.answers}
+        known = _known(read_head(*head.fetchall()[0]), numbers.fetchall())
+        for key, found in answers.items():
+            answer = read_answer(found.fetchone())
             if answer is not None:
                 known.answers[key] = answer
         return known
@@ -121,10 +120,31 @@ class PostgresTransaction:
         values: list[list[Any]] = []
         for rows, width in ((fact_rows(numbered), 14), (text_rows(numbered), 6), (node_rows(numbered.nodes), 3)):
             values += [list(column) for column in zip(*rows, strict=True)] or [[]] * width
-        self._cursor.execute(WRITE, (*values, *head_values(numbered.head)))
+        self._sent(WRITE, (*values, *head_values(numbered.head)))
         if numbered.answers:
-            self._cursor.execute(native(DELETE_ANSWERS), (answers_since,))
-            self._cursor.executemany(native(INSERT_ANSWER), answer_rows(numbered, now))
+            self._sent(native(DELETE_ANSWERS), (answers_since,))
+            with self._connection.cursor() as cursor:
+                cursor.executemany(native(INSERT_ANSWER), answer_rows(numbered, now))
+
+    def commit(self) -> None:
+        """Send the end of the transaction; it is over when the pipeline is left without an error."""
+        self._sent("COMMIT")
+
+    def _sent(self, statement: LiteralString, values: Any = None) -> Cursor[TupleRow]:
+        return self._connection.cursor(row_factory=tuple_row).execute(statement, values)
+
+
+def _known(head: Head, rows: Sequence[TupleRow]) -> Known:
+    known = Known(head.edge.size, {}, {}, {}, {}, {}, head)
+    numbers = {"stream": known.streams, "run": known.runs, "root": known.roots, "lease": known.leases}
+    for kind, name, number, run, state in rows:
+        if kind == "command":
+            known.commands.setdefault(name, []).append(StoredRow(number, run, state))
+        else:
+            numbers[kind][name] = number or 0
+    for stored in known.commands.values():
+        stored.sort(key=lambda row: row.position)
+    return known
 
 
 class PostgresRecorder(LogRows, PostgresApplicationRecorder):
@@ -144,20 +164,25 @@ class PostgresRecorder(LogRows, PostgresApplicationRecorder):
         """Store the library's own kind of event, bytes as they come; return the positions."""
         if not stored_events:
             return None
-        with self._holding_head() as (cursor, head):
-            rows, edge, nodes = library_rows(head, stored_events)
+        with self._rolling_back() as connection, connection.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute(f"BEGIN; {SELECT_HEAD} FOR UPDATE")
+            cursor.nextset()
+            rows, edge, nodes = library_rows(read_head(*cursor.fetchall()[0]), stored_events)
             cursor.executemany(f"INSERT INTO events ({LIBRARY_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s)", rows)
             cursor.executemany(f"INSERT INTO nodes ({NODE_COLUMNS}) VALUES (%s, %s, %s)", node_rows(nodes))
             cursor.execute("UPDATE head SET position = %s, edge = %s", (edge.size, edge_bytes(edge)))
             # The library's own subscriptions listen for this.
             cursor.execute("NOTIFY stored_events")
+            connection.commit()
         return [row[0] for row in rows]
 
     @contextmanager
     def transaction(self) -> Generator[Transaction]:
         """Hold the head; see Recorder."""
-        with self._available(), self._holding_head() as (cursor, head):
-            yield PostgresTransaction(cursor, head)
+        with self._available(), self._rolling_back() as connection, connection.pipeline():
+            transaction = PostgresTransaction(connection)
+            yield transaction
+            transaction.commit()
 
     def erase(self, runs: Sequence[str], *, output_only: bool, before: str | None) -> int:
         """Delete words and salts for good; return how many. PostgreSQL frees their bytes at its next vacuum."""
@@ -183,15 +208,11 @@ class PostgresRecorder(LogRows, PostgresApplicationRecorder):
             return cursor.execute(statement, values).fetchall()
 
     @contextmanager
-    def _holding_head(self) -> Generator[tuple[Cursor[TupleRow], Head]]:
-        with self.datastore.get_connection() as connection, connection.cursor(row_factory=tuple_row) as cursor:
+    def _rolling_back(self) -> Generator[Connection[Any]]:
+        """Lend a connection; after an error nothing is left of its transaction."""
+        with self.datastore.get_connection() as connection:
             try:
-                # Both in one round trip. Whoever gets the row sees, from its next statement on, all that its
-                # predecessors committed.
-                cursor.execute(f"BEGIN; {SELECT_HEAD} FOR UPDATE")
-                cursor.nextset()
-                yield cursor, read_head(*cursor.fetchall()[0])
-                connection.commit()
+                yield connection
             except BaseException:
                 with suppress(psycopg.Error):  # a dead connection has rolled back already
                     connection.rollback()

@@ -62,7 +62,7 @@ def test_numbering_on_sqlite_is_an_index_look_up(tmp_path: Path, statement: str)
 def test_numbering_on_postgres_is_index_look_ups(postgres_url: str) -> None:
     recorder = PostgresRecorder(LogDatastore(postgres_url))
     recorder.create_table()
-    names = {name: ["x"] for name in ("streams", "runs", "roots", "commands")}
+    names = {name: ["x"] for name in ("streams", "runs", "roots", "commands", "leases")}
     with psycopg.connect(postgres_url) as connection:
         connection.execute(postgres_log.SETTINGS)
         plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN {postgres_log.KNOWN}", names).fetchall())
