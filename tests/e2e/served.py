@@ -82,6 +82,11 @@ class Feed:
                 return frames
         raise AssertionError(f"the feed ended before {topics}: {[frame.event for frame in frames]}")
 
+    def take(self) -> Frame:
+        """Return the next frame. The feed must bring one."""
+        event = next(self._events)
+        return Frame(event.id, event.event, json.loads(event.data))
+
     def close(self) -> None:
         """Hang up."""
         self._stream.__exit__(None, None, None)
