@@ -5,10 +5,12 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Any, Final, LiteralString
 
+import msgspec
 import psycopg
 
 from ..application.lease_port import Holder, Standing
 from ..application.log_port import LogUnavailable
+from ..application.under_way import EffectState
 
 CONNECT_TIMEOUT_SECONDS = 3
 #: A renewal that takes longer is worth nothing any more.
@@ -29,23 +31,23 @@ MINE: Final = "SELECT root, epoch FROM leases WHERE replica = %(me)s"
 DRIVING: Final = f"{LIVE} AND NOT draining"
 CLAIM: Final = (
     "INSERT INTO leases AS known (root, epoch, replica) SELECT name, 1, %(me)s FROM unnest(%(roots)s::text[]) AS name"
-    " ON CONFLICT (root) DO UPDATE SET epoch = known.epoch + 1, replica = %(me)s, is_open = true, waiting = '[]'"
+    " ON CONFLICT (root) DO UPDATE SET epoch = known.epoch + 1, replica = %(me)s, is_open = true, effects = '[]'"
     f" WHERE known.replica IS NULL OR known.replica NOT IN ({LIVE}) RETURNING root, epoch"
 )
 CLAIM_FREE: Final = (
     f"WITH live AS MATERIALIZED ({LIVE}), free AS (SELECT root FROM leases WHERE is_open AND root <> ALL(%(declined)s)"
     " AND (replica IS NULL OR replica NOT IN (SELECT replica FROM live))"
     " ORDER BY root LIMIT %(limit)s FOR UPDATE SKIP LOCKED)"
-    " UPDATE leases SET epoch = epoch + 1, replica = %(me)s, waiting = '[]' FROM free"
+    " UPDATE leases SET epoch = epoch + 1, replica = %(me)s, effects = '[]' FROM free"
     " WHERE leases.root = free.root RETURNING leases.root, leases.epoch"
 )
 RELEASE: Final = (
-    "UPDATE leases SET replica = NULL, is_open = is_open AND NOT %(closed)s, waiting = '[]'"
+    "UPDATE leases SET replica = NULL, is_open = is_open AND NOT %(closed)s, effects = '[]'"
     " WHERE replica = %(me)s AND root = ANY(%(roots)s)"
 )
-REPORT: Final = "UPDATE leases SET waiting = %(waiting)s WHERE replica = %(me)s AND root = %(root)s"
+REPORT: Final = "UPDATE leases SET effects = %(effects)s WHERE replica = %(me)s AND root = %(root)s"
 HOLDER: Final = (
-    f"SELECT replica, epoch, replica IN ({LIVE}), waiting FROM leases WHERE root = %(root)s AND replica IS NOT NULL"
+    f"SELECT replica, epoch, replica IN ({LIVE}), effects FROM leases WHERE root = %(root)s AND replica IS NOT NULL"
 )
 COUNTS: Final = (
     f"WITH live AS MATERIALIZED ({LIVE}) SELECT count(*) FILTER (WHERE replica IN (SELECT replica FROM live)), count(*)"
@@ -113,22 +115,23 @@ class PostgresLeases:
     def leave(self, replica: str) -> None:
         """Let go of every run and of the id."""
         with self._transaction() as connection:
-            connection.execute("UPDATE leases SET replica = NULL, waiting = '[]' WHERE replica = %s", (replica,))
+            connection.execute("UPDATE leases SET replica = NULL, effects = '[]' WHERE replica = %s", (replica,))
             connection.execute("DELETE FROM replicas WHERE replica = %s", (replica,))
 
-    def report(self, replica: str, waiting: Mapping[str, bytes]) -> None:
-        """Keep, for whoever asks, what waits in each of these runs that the replica holds."""
+    def report(self, replica: str, effects: Mapping[str, bytes]) -> None:
+        """Keep, for whoever asks, how the effects stand (JSON) in each of these runs that the replica holds."""
         with self._transaction() as connection:
-            for root, words in waiting.items():
-                connection.execute(REPORT, {"me": replica, "root": root, "waiting": words})
+            for root, words in effects.items():
+                connection.execute(REPORT, {"me": replica, "root": root, "effects": words})
 
     def holder(self, root: str) -> Holder | None:
         """Return who drives a run, None if nobody does."""
         row = self._one(HOLDER, root=root)
         if row is None:
             return None
-        replica, epoch, alive, waiting = row
-        return Holder(replica=replica, epoch=epoch, alive=alive, waiting=bytes(waiting))
+        replica, epoch, alive, effects = row
+        stand = msgspec.json.decode(bytes(effects), type=tuple[EffectState, ...])
+        return Holder(replica=replica, epoch=epoch, alive=alive, effects=stand)
 
     def counts(self) -> Mapping[str, int]:
         """Return how many runs there are: `held` by live replicas, and `free`."""

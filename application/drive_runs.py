@@ -7,53 +7,38 @@ more to do than usual, that is all.
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
 from queue import Empty, SimpleQueue
-from threading import Condition, Thread
 from threading import Event as Flag
+from threading import Lock, Thread
 
 import msgspec
 import structlog
 
 from ..domain.assembly import WorktreesRemoved
 from ..domain.dispatch import advance
-from ..domain.effects import Effect, WorkOnSubtask, next_effects
+from ..domain.effects import Effect, next_effects
 from ..domain.event import Fact
 from ..domain.leases import LeaseTaken
 from ..domain.rejected import Rejected
 from ..domain.run import Run
 from ..domain.run_records import RunErased
 from ..domain.team import Member
-from .carry_out import abandon, carry_out, needs_agent
+from .carry_out import abandon, carry_out
 from .log_port import Fenced
 from .ports import Wakeups
 from .register_project import load_project
 from .tenure import LeaseLost
+from .under_way import EffectState, Held, UnderWay
 from .workshop import Closing, Workshop
 
 SWEEP_SECONDS = 30.0
 POLL_SECONDS = 1.0
-FIRST_BACK_OFF_SECONDS = 0.5
-LONGEST_BACK_OFF_SECONDS = 60.0
 CLOSE_SECONDS = 20.0
 #: More steps than any log allows in a row; a decision that repeats itself is a fault, not progress.
 MAX_STEPS = 10_000
 PAGE = 500
 
 log = structlog.get_logger(__name__)
-
-
-class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """An effect that failed and waits for its next try."""
-
-    effect_id: str
-    run_id: str
-    attempts: int
-    error: str
-    #: On the process's monotonic clock.
-    due: float
-    #: The same for people, RFC 3339.
-    next_try: str
 
 
 class NothingCameOfIt(Exception):
@@ -69,20 +54,12 @@ class Driver:
         self._shop = shop
         self._wakeups = wakeups
         self._open_runs = open_runs
-        self._places = max_agents
-        #: Effects under way whose agents are paused: they keep their processes and give up their places.
-        self._parked: set[str] = set()
-        self._running: dict[str, Effect] = {}
-        #: Effects that are no longer called for and are being cut short.
-        self._abandoned: set[str] = set()
-        #: Effects that wait for a place, in the order in which they asked.
-        self._waiting: dict[str, str] = {}
-        self._held: dict[str, Held] = {}
+        self._effects = UnderWay(max_agents)
         self._news: SimpleQueue[str] = SimpleQueue()
         self._stopping = Flag()
-        self._draining = False
-        #: Held for every look at what is under way; told whenever something of it has ended.
-        self._lock = Condition()
+        self._lock = Lock()
+        #: Effects that are no longer called for and are being cut short.
+        self._abandoned: set[str] = set()
         self._threads: list[Thread] = []
 
     def start(self) -> None:
@@ -102,13 +79,15 @@ class Driver:
 
     def held(self) -> list[Held]:
         """Return the effects that wait for another try, and why."""
-        with self._lock:
-            return list(self._held.values())
+        return self._effects.held()
 
     def under_way(self) -> list[Effect]:
         """Return the effects that are being carried out now."""
-        with self._lock:
-            return list(self._running.values())
+        return self._effects.running()
+
+    def states(self) -> Mapping[str, Sequence[EffectState]]:
+        """Return, by run, how its effects stand."""
+        return self._effects.states()
 
     # For whoever holds the leases
 
@@ -118,36 +97,22 @@ class Driver:
 
     def busy(self) -> frozenset[str]:
         """Return the runs in which something is under way here."""
-        with self._lock:
-            return frozenset(effect.run_id for effect in self._running.values())
+        return frozenset(effect.run_id for effect in self._effects.running())
 
-    def waiting(self) -> Mapping[str, bytes]:
-        """Return, by run, what waits for another try, as JSON."""
-        by_run: dict[str, list[Held]] = {}
-        for held in self.held():
-            by_run.setdefault(held.run_id, []).append(held)
-        return {root: msgspec.json.encode(held) for root, held in by_run.items()}
+    def forget(self, roots: Iterable[str]) -> None:
+        """Let nothing of these runs wait here any more: others drive them."""
+        self._effects.forget(roots)
 
     def leave_all(self) -> None:
         """Cut short whatever is under way. On return nothing is; what is to be done next is for others to say."""
-        with self._lock:
-            self._waiting.clear()
-            self._held.clear()
-        while not self._stopping.is_set():
-            with self._lock:
-                running = list(self._running.values())
-            if not running:
-                return
+        while (running := self._effects.running()) and not self._stopping.is_set():
             for effect in running:
                 self._abandon(effect)
-            with self._lock:
-                self._lock.wait_for(lambda: not self._running, POLL_SECONDS)
+            self._effects.wait_for_end(POLL_SECONDS)
 
     def drain(self, seconds: float) -> None:
         """Begin nothing more. On return what needs no agent has ended, or the time is over."""
-        self._draining = True
-        with self._lock:
-            self._lock.wait_for(lambda: all(needs_agent(effect) for effect in self._running.values()), seconds)
+        self._effects.drain(seconds)
 
     # The two threads
 
@@ -199,10 +164,7 @@ class Driver:
                 roots.add(self._news.get_nowait())
         except Empty:
             pass
-        now = time.monotonic()
-        with self._lock:
-            roots |= {held.run_id for held in self._held.values() if held.due <= now}
-        return roots
+        return roots | self._effects.due()
 
     # One run
 
@@ -217,19 +179,12 @@ class Driver:
         except Exception as error:
             # One run that cannot be driven now must not keep the others waiting.
             log.exception("a run could not be driven; trying again later", run=root)
-            self._hold(f"{root}/drive", root, error)
+            self._effects.hold(f"{root}/drive", root, error, self._shop.now())
 
     def _drive(self, root: str) -> None:
         run = self._advance(root)
-        outstanding = {effect.id: effect for effect in next_effects(run)}
-        with self._lock:
-            self._held.pop(f"{root}/drive", None)
-            for effect_id in [i for i, held in self._held.items() if held.run_id == root and i not in outstanding]:
-                del self._held[effect_id]
-            stale = [e for e in self._running.values() if e.run_id == root and e.id not in outstanding]
-            for effect_id in [i for i, r in self._waiting.items() if r == root and i not in outstanding]:
-                del self._waiting[effect_id]
-            next_in_line = self._park(run)
+        outstanding = next_effects(run)
+        stale, next_in_line = self._effects.settle(run, outstanding)
         if run.closed:
             self._shop.tenure.close(root)
         elif run.unknown_topic is not None:
@@ -238,7 +193,7 @@ class Driver:
             self._news.put(waiting)
         for effect in stale:
             self._abandon(effect)
-        for effect in outstanding.values():
+        for effect in outstanding:
             self._begin(effect)
 
     def _abandon(self, effect: Effect) -> None:
@@ -247,9 +202,7 @@ class Driver:
             if effect.id in self._abandoned:
                 return
             self._abandoned.add(effect.id)
-            thread = Thread(target=self._cut_short, args=(effect,), daemon=True, name=f"{effect.id}/abandon")
-            self._threads = [t for t in self._threads if t.is_alive()] + [thread]
-        thread.start()
+        self._in_thread(lambda: self._cut_short(effect), f"{effect.id}/abandon")
 
     def _cut_short(self, effect: Effect) -> None:
         try:
@@ -279,39 +232,14 @@ class Driver:
         )
 
     def _begin(self, effect: Effect) -> None:
+        if self._effects.begin(effect, lambda: self._shop.tenure.holds(effect.run_id)):
+            self._in_thread(lambda: self._carry_out(effect), effect.id)
+
+    def _in_thread(self, work: Callable[[], None], name: str) -> None:
+        thread = Thread(target=work, daemon=True, name=name)
         with self._lock:
-            if self._draining or not self._shop.tenure.holds(effect.run_id):
-                return
-            held = self._held.get(effect.id)
-            if effect.id in self._running or (held is not None and held.due > time.monotonic()):
-                return
-            if needs_agent(effect) and not self._take_place(effect):
-                return
-            self._running[effect.id] = effect
-            thread = Thread(target=self._carry_out, args=(effect,), daemon=True, name=effect.id)
             self._threads = [t for t in self._threads if t.is_alive()] + [thread]
-        thread.start()
-
-    def _park(self, run: Run) -> list[str]:
-        """Take note of who is paused in this run; return the run that can use a place that has become free."""
-        paused = {child.run_id for child in run.children.values() if child.status == "paused"}
-        of_run = {e.id: e for e in self._running.values() if isinstance(e, WorkOnSubtask) and e.run_id == run.run_id}
-        parked = {effect_id for effect_id, effect in of_run.items() if effect.child_run_id in paused}
-        freed = parked - self._parked
-        self._parked = (self._parked - of_run.keys()) | parked
-        return list(self._waiting.values())[: len(freed)]
-
-    def _free(self) -> int:
-        busy = sum(needs_agent(effect) and effect.id not in self._parked for effect in self._running.values())
-        return max(0, self._places - busy)
-
-    def _take_place(self, effect: Effect) -> bool:
-        """Take a place for an agent, first come first served."""
-        self._waiting.setdefault(effect.id, effect.run_id)
-        if effect.id not in list(self._waiting)[: self._free()]:
-            return False
-        del self._waiting[effect.id]
-        return True
+            thread.start()
 
     def _carry_out(self, effect: Effect) -> None:
         error: Exception | None = None
@@ -332,31 +260,10 @@ class Driver:
         self._finish(effect, error)
 
     def _finish(self, effect: Effect, error: Exception | None) -> None:
-        with self._lock:
-            del self._running[effect.id]
-            self._parked.discard(effect.id)
-            next_in_line = list(self._waiting.values())[:1]
-            self._lock.notify_all()
-            if error is None:
-                self._held.pop(effect.id, None)
         if error is not None:
-            self._hold(effect.id, effect.run_id, error)
-        for root in (effect.run_id, *next_in_line):
+            self._effects.hold(effect.id, effect.run_id, error, self._shop.now())
+        for root in (effect.run_id, *self._effects.finish(effect, failed=error is not None)):
             self._news.put(root)
-
-    def _hold(self, effect_id: str, root: str, error: Exception) -> None:
-        with self._lock:
-            before = self._held.get(effect_id)
-            attempts = before.attempts + 1 if before else 1
-            wait = min(FIRST_BACK_OFF_SECONDS * 2 ** min(attempts - 1, 10), LONGEST_BACK_OFF_SECONDS)
-            self._held[effect_id] = Held(
-                effect_id=effect_id,
-                run_id=root,
-                attempts=attempts,
-                error=f"{type(error).__name__}: {error}",
-                due=time.monotonic() + wait,
-                next_try=(self._shop.now() + timedelta(seconds=wait)).isoformat(),
-            )
 
 
 def _with_news(facts: Sequence[Fact]) -> set[str]:

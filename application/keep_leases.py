@@ -8,12 +8,13 @@ process that was stopped, or a store that was away, only makes it end earlier th
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from threading import Event as Flag
 from threading import Lock, Thread
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from ..domain.leases import take_lease
@@ -23,6 +24,7 @@ from .lease_port import Leases, Standing
 from .log_port import Fence, Fenced, LogUnavailable
 from .run_log import RunLog
 from .tenure import LeaseLost
+from .under_way import EffectState
 
 #: The least time between two beats, however many runs are offered.
 PAUSE_SECONDS = 0.05
@@ -47,8 +49,12 @@ class Driven(Protocol):
         """Cut short whatever is under way. On return nothing is."""
         ...
 
-    def waiting(self) -> Mapping[str, bytes]:
-        """Return, by run, what waits for another try."""
+    def forget(self, roots: Iterable[str]) -> None:
+        """Let nothing of these runs wait here any more: others drive them."""
+        ...
+
+    def states(self) -> Mapping[str, Sequence[EffectState]]:
+        """Return, by run, how its effects stand."""
         ...
 
 
@@ -216,6 +222,7 @@ class LeaseKeeper:
             leaving.remove(root)
             self._held = {**self._held, root: held[root]}
             self._driven.wake(root)
+        self._driven.forget(leaving)
         self._leases.release(replica, leaving, closed=closed)
 
     def _claim(self, replica: str, standing: Standing) -> None:
@@ -265,11 +272,12 @@ class LeaseKeeper:
 
     def _tell(self, replica: str) -> None:
         assert self._driven is not None, "a beat comes after start"
-        waiting = {root: words for root, words in self._driven.waiting().items() if root in self._held}
-        gone = {root: b"[]" for root in self._reported if root in self._held and root not in waiting}
-        if waiting != self._reported or gone:
-            self._leases.report(replica, waiting | gone)
-            self._reported = waiting
+        states = self._driven.states()
+        now = {root: msgspec.json.encode(states[root]) if root in states else b"[]" for root in self._held}
+        changed = {root: words for root, words in now.items() if self._reported.get(root, b"[]") != words}
+        if changed:
+            self._leases.report(replica, changed)
+        self._reported = now
 
     def _lapse(self) -> None:
         """End whatever is under way: others may have begun to drive these runs. Then come back as somebody new."""
@@ -277,4 +285,5 @@ class LeaseKeeper:
         log.error("the leases lapsed; ending what is under way", runs=len(self._held), replica=self._replica)
         self._until = 0.0
         self._driven.leave_all()
+        self._driven.forget(self._held)
         self._held, self._reported, self._replica = {}, {}, None

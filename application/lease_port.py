@@ -5,6 +5,8 @@ from typing import Protocol
 
 import msgspec
 
+from .under_way import EffectState
+
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """What a replica learns when it says that it is alive."""
@@ -26,8 +28,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     #: Whether it has shown a sign of life in time.
     alive: bool
-    #: What waits there for another try, as the holder last said it; JSON.
-    waiting: bytes
+    #: How the run's effects stand there, as the holder last said it.
+    effects: tuple[EffectState, ...]
 
 
 class Leases(Protocol):
@@ -68,8 +70,8 @@ class Leases(Protocol):
         """Let go of every run and of the id."""
         ...
 
-    def report(self, replica: str, waiting: Mapping[str, bytes]) -> None:
-        """Keep, for whoever asks, what waits in each of these runs that the replica holds."""
+    def report(self, replica: str, effects: Mapping[str, bytes]) -> None:
+        """Keep, for whoever asks, how the effects stand (JSON) in each of these runs that the replica holds."""
         ...
 
     def holder(self, root: str) -> Holder | None:

@@ -11,6 +11,7 @@ from . import (
     assembly,
     diagnostics,
     events,
+    explain,
     files,
     fleet,
     graph,
@@ -36,6 +37,7 @@ from . import (
 )
 from .access import Access
 from .authentication import BearerAuthentication
+from .cut_short import told_when_cut_short
 from .given import Services
 from .idempotency import InFlight, provide_asking
 from .metrics import Metrics
@@ -76,6 +78,7 @@ ROUTES = (
     runs.show_run,
     runs.show_work_plan,
     runs.list_children,
+    explain.explain_run,
     graph.show_graph,
     overview.show_token_breakdown,
     overview.show_overview,
@@ -159,7 +162,7 @@ def create_app(services: Services, measured: Metrics | None = None, role: str = 
         route_handlers=[Router("/", route_handlers=WORKER_ROUTES if role == "worker" else ROUTES)],
         dependencies=dependencies,
         exception_handlers=HANDLERS,
-        middleware=[DefineMiddleware(BearerAuthentication, services=services)],
+        middleware=[told_when_cut_short, DefineMiddleware(BearerAuthentication, services=services)],
         before_send=[measured.count],
         request_max_body_size=services.settings.max_body_bytes,
         openapi_config=openapi.config(services.settings.version),

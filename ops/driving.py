@@ -54,8 +54,8 @@ class Driving:
         """Return who drives a run. Raises LogUnavailable."""
         if self.leases is not None:
             return self.leases.holder(root)
-        waiting = self.driver.waiting().get(root, b"[]") if self.driver else b"[]"
-        return Holder(replica="the only process", epoch=0, alive=True, waiting=waiting)
+        effects = self.driver.states().get(root, ()) if self.driver else ()
+        return Holder(replica="the only process", epoch=0, alive=True, effects=tuple(effects))
 
     def counts(self) -> dict[LeaseState, int]:
         """Return how many runs are leased to this process, and how many to nobody alive. Raises LogUnavailable."""

@@ -86,6 +86,42 @@ def watch(run_id: str, after: int, as_json: bool) -> None:
                 click.echo(f"{event.id:>5}  {plain(in_words(event.event, msgspec.json.decode(event.data)))}")
 
 
+@command.command()
+@click.argument("run_id", metavar="ID")
+@json_option
+def explain(run_id: str, as_json: bool) -> None:
+    """Say what a run waits for, and for whom."""
+    with Client(read_connection()) as client:
+        found = client.get(f"/api/runs/{run_id}/explain")
+    if as_json:
+        print_json(found)
+        return
+    owner = found["owner"]
+    driven = (
+        "nobody"
+        if owner is None
+        else f"{owner['replica']} (epoch {owner['epoch']}{'' if owner['alive'] else ', silent'})"
+    )
+    click.echo(
+        f"{'run':<10} {found['runId']}\n{'status':<10} {found['status']}, plan {found['planStatus'] or 'none yet'}"
+    )
+    click.echo(f"{'driven by':<10} {driven}")
+    for wait in found["waits"]:
+        click.echo(f"{'waits for':<10} {wait['who']}: {plain(wait['what'])}")
+        if wait["request"]:
+            click.echo(f"{'':<10} {wait['request']}")
+    if found["effects"]:
+        click.echo("")
+        print_table(
+            ("EFFECT", "KIND", "STATE", "FAILURES", "NEXT TRY", "LAST ERROR"), [_effect_cells(effect) for effect in found["effects"]]
+        )
+
+
+def _effect_cells(effect: dict[str, Any]) -> tuple[str, ...]:
+    names = ("effectId", "kind", "state", "failures", "nextTry", "lastError")
+    return tuple(str(effect[name] or "") for name in names)
+
+
 def _run_cells(run: dict[str, Any]) -> tuple[str, ...]:
     names = ("execution_id", "status", "coordinator_status", "started_at", "task")
     return tuple(str(run.get(name) or "") for name in names)

@@ -83,7 +83,7 @@ CREATE TABLE IF NOT EXISTS leases (
     epoch bigint NOT NULL,
     replica text,
     is_open boolean NOT NULL DEFAULT true,
-    waiting bytea NOT NULL DEFAULT '[]'
+    effects bytea NOT NULL DEFAULT '[]'
 );
 CREATE INDEX IF NOT EXISTS leases_open ON leases (root) WHERE is_open;
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from steersman.application import drive_runs, end_turn, pause_worker
+from steersman.application import drive_runs, end_turn, pause_worker, under_way
 from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
 from steersman.domain.child_run import Paused, ProcessesKilled, RunFailed, TurnOpened
 from steersman.domain.directive import RevisionExecution
@@ -19,7 +19,7 @@ from steersman.tests.application.service import Service, part
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     # What is waited for in seconds elsewhere is waited for in moments here; no test asserts a time.
-    monkeypatch.setattr(drive_runs, "FIRST_BACK_OFF_SECONDS", 0.01)
+    monkeypatch.setattr(under_way, "FIRST_BACK_OFF_SECONDS", 0.01)
     monkeypatch.setattr(drive_runs, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(pause_worker, "PAUSE_GRACE_SECONDS", 0.2)
     monkeypatch.setattr(end_turn, "GRACE_SECONDS", 0.5)

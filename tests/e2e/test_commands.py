@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from steersman.tests.e2e.conftest import Repository
-from steersman.tests.e2e.served import Api, Service, part, steersman, write
+from steersman.tests.e2e.served import GATE, Api, Service, part, steersman, write
 
 
 def client_of(service: Service) -> dict[str, str]:
@@ -26,6 +26,19 @@ def test_the_command_line_lists_shows_and_watches_a_run(api: Api, repository: Re
     assert [line["id"] for line in lines[:-1]] == list(range(1, len(lines)))
     assert lines[-1]["event"] == "done"
     assert steersman("runs", "watch", run_id, "--after", 3, **variables).splitlines()[0].split()[0] == "4"
+
+
+def test_a_run_at_its_gate_is_explained(api: Api, repository: Repository) -> None:
+    run_id = api.orchestrate(api.project(repository.path), part("only", write("a.txt", "a\n")))
+    api.until(run_id, GATE)
+    variables = client_of(api.service)
+    words = steersman("runs", "explain", run_id, **variables)
+    assert "person: The assembled work is to be reviewed" in words
+    found = json.loads(steersman("runs", "explain", run_id, "--json", **variables))
+    assert found["owner"]["alive"]
+    assert found["effects"] == []
+    child = api.get(f"/api/runs/{run_id}/children")[0]["childRunId"]
+    assert api.get(f"/api/runs/{child}/explain")["runId"] == run_id
 
 
 def test_a_client_command_that_is_refused_says_the_status_and_ends_with_1(shared_service: Service) -> None:

@@ -1,0 +1,139 @@
+"""What a run waits for, and for whom: for whoever is on call and sees that it does not move."""
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+
+from ..domain.asking import RequestKind
+from ..domain.effects import next_effects
+from ..domain.run import Run
+from .lease_port import Holder
+from .under_way import EffectState
+
+#: What is done about what an agent asks, and where.
+ASKED: Mapping[RequestKind, tuple[str, str]] = {
+    "tool": ("approved or denied", "tool-approvals"),
+    "shell": ("approved or denied", "shell-approvals"),
+    "question": ("answered", "questions/{request_id}/answer"),
+}
+
+Who = Literal["driver", "person", "newer_release", "nobody"]
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that drives a run."""
+
+    replica: str
+    epoch: int
+    #: Whether it has shown a sign of life in time; if not, another takes the run over.
+    alive: bool
+
+
+class Outstanding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An effect that the log calls for and no fact has proved."""
+
+    effect_id: str
+    kind: str
+    #: `unknown` until the driver has said how it stands, a few seconds at most.
+    state: Literal["under_way", "waits_for_place", "waits_for_next_try", "unknown"]
+    failures: int = 0
+    last_error: str | None = None
+    next_try: str | None = None
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that only one kind of somebody can do next."""
+
+    who: Who
+    what: str
+    #: The request that does it, if there is one.
+    request: str | None = None
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Why a run stands where it stands."""
+
+    run_id: str
+    status: str
+    plan_status: str | None
+    owner: Owner | None
+    effects: tuple[Outstanding, ...]
+    waits: tuple[Wait, ...]
+
+
+def explain(run: Run, holder: Holder | None) -> Explanation:
+    """Return what a coordinator run waits for."""
+    stand = {state.effect_id: state for state in holder.effects} if holder else {}
+    effects = [_outstanding(effect.id, type(effect).__name__, stand.get(effect.id)) for effect in next_effects(run)]
+    driven = stand.get(f"{run.run_id}/drive")
+    if driven is not None:
+        effects.insert(0, _outstanding(driven.effect_id, "Drive", driven))
+    return Explanation(
+        run_id=run.run_id,
+        status=run.status,
+        plan_status=run.plan.status if run.plan else None,
+        owner=Owner(replica=holder.replica, epoch=holder.epoch, alive=holder.alive) if holder else None,
+        effects=tuple(effects),
+        waits=tuple(_waits(run, holder, outstanding=bool(effects))),
+    )
+
+
+def _outstanding(effect_id: str, kind: str, state: EffectState | None) -> Outstanding:
+    if state is None:
+        return Outstanding(effect_id=effect_id, kind=kind, state="unknown")
+    return Outstanding(
+        effect_id=effect_id,
+        kind=kind,
+        state=state.state,
+        failures=state.failures,
+        last_error=state.last_error,
+        next_try=state.next_try,
+    )
+
+
+def _waits(run: Run, holder: Holder | None, *, outstanding: bool) -> Iterator[Wait]:
+    if run.closed:
+        yield Wait(who="nobody", what="The run has ended and nothing of it is left to do.")
+        return
+    if run.unknown_topic is not None:
+        yield Wait(
+            who="newer_release", what=f"A fact ({run.unknown_topic}) is of a newer release, which must drive it."
+        )
+        return
+    if holder is None or not holder.alive:
+        yield Wait(
+            who="driver", what="No live process drives the run; one takes it within seconds, if any drives runs."
+        )
+    elif outstanding:
+        yield Wait(who="driver", what="Effects are outstanding: see how each stands.")
+    if not run.ended:
+        yield from _people(run)
+
+
+def _people(run: Run) -> Iterator[Wait]:
+    at = f"/api/runs/{run.run_id}"
+    spec = run.outcome_spec
+    if spec is not None and spec.status == "awaiting_confirmation":
+        yield Wait(who="person", what="The outcome spec is to be confirmed.", request=f"POST {at}/outcome-spec/confirm")
+    if run.status == "awaiting_review":
+        reason = f" ({run.plan.status_reason})" if run.plan and run.plan.status_reason else ""
+        what = f"The assembled work is to be reviewed{reason}."
+        yield Wait(who="person", what=what, request=f"POST {at}/assembly/review")
+    if run.plan is not None and run.plan.status == "assembly_blocked":
+        what = f"The plan is blocked ({run.plan.status_reason}); correct it or stop it."
+        yield Wait(who="person", what=what, request=f"POST {at}/steer")
+    for directive in run.directives.values():
+        if directive.status == "needs_attention":
+            what = f"Directive {directive.directive_id} could not be carried out: retry or abandon it."
+            yield Wait(who="person", what=what, request=f"POST {at}/steering/{directive.directive_id}/resolve")
+    for child in run.children.values():
+        if child.status == "paused":
+            what = f"Child run {child.run_id} is paused: resume or abort it."
+            yield Wait(who="person", what=what, request=f"POST /tasks/{child.run_id}/steer")
+        for request in child.requests.values():
+            if request.state == "pending":
+                is_to_be, door = ASKED[request.kind]
+                what = f"Child run {child.run_id} asks ({request.request_id}): it is to be {is_to_be}."
+                door = door.format(request_id=request.request_id)
+                yield Wait(who="person", what=what, request=f"POST /api/runs/{child.run_id}/{door}")

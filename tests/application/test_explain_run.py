@@ -1,0 +1,63 @@
+"""What `explain` says of a run, at the moments at which somebody asks."""
+
+from steersman.application.explain_run import Explanation, explain
+from steersman.application.lease_port import Holder
+from steersman.application.under_way import EffectState
+from steersman.domain.dispatch import advance
+from steersman.domain.effects import next_effects
+from steersman.tests.application.service import Service, part
+
+
+def held(*effects: EffectState, alive: bool = True) -> Holder:
+    return Holder(replica="one", epoch=3, alive=alive, effects=effects)
+
+
+def who(found: Explanation) -> list[str]:
+    return [wait.who for wait in found.waits]
+
+
+def test_an_effect_that_failed_is_shown_with_its_reason_and_its_next_try() -> None:
+    service = Service()
+    service.start(part("one"))
+    service.shop.decide("r", lambda run: advance(run, service.clock.now()))
+    (effect,) = next_effects(service.run)
+    state = EffectState(effect_id=effect.id, state="waits_for_next_try", failures=2, last_error="full", next_try="then")
+    found = explain(service.run, held(state))
+    (shown,) = found.effects
+    assert (shown.kind, shown.state, shown.failures, shown.last_error) == (
+        "WorkOnSubtask",
+        "waits_for_next_try",
+        2,
+        "full",
+    )
+    assert who(found) == ["driver"]
+    assert found.owner is not None
+    assert found.owner.epoch == 3
+
+
+def test_a_run_that_nobody_drives_says_so() -> None:
+    service = Service()
+    service.start(part("one"))
+    for holder in (None, held(alive=False)):
+        (wait,) = explain(service.run, holder).waits
+        assert "No live process" in wait.what
+
+
+def test_a_run_that_cannot_be_driven_at_all_shows_why() -> None:
+    service = Service()
+    service.start(part("one"))
+    state = EffectState(effect_id="r/drive", state="waits_for_next_try", failures=1, last_error="Undecodable: 7")
+    first = explain(service.run, held(state)).effects[0]
+    assert (first.kind, first.last_error) == ("Drive", "Undecodable: 7")
+
+
+def test_at_the_gate_a_person_is_waited_for_and_afterwards_nobody() -> None:
+    service = Service()
+    service.start(part("one"))
+    service.drive()
+    found = explain(service.run, held())
+    (wait,) = found.waits
+    assert (wait.who, wait.request) == ("person", "POST /api/runs/r/assembly/review")
+    service.approve()
+    service.drive()
+    assert who(explain(service.run, held())) == ["nobody"]
