@@ -161,8 +161,9 @@ def coordinator(asking: Asking, run_id: str) -> RunPlace:
 
 
 def settled(asking: Asking, root: str, holds: Callable[[Run], bool]) -> Run:
-    """Return the run once this holds of it, or as it is when that takes too long for an answer."""
+    """Return the run once this holds of it, or as it is when that takes too long for an answer, or we are to end."""
     until = time.monotonic() + asking.services.settings.effect_seconds
     while not holds(run := asking.services.runs.run(root)) and time.monotonic() < until:
-        time.sleep(POLL_SECONDS)
+        if asking.services.draining.wait(POLL_SECONDS):
+            break
     return run

@@ -140,10 +140,11 @@ def as_command(request: WorkerSteerRequest, task_id: str) -> WorkerCommand:
 
 
 def _with_effect(asking: Asking, root: str, wanted: str) -> Run:
-    """Return the run once the directive has ended, or as it is after EFFECT_SECONDS."""
+    """Return the run once the directive has ended, or as it is after EFFECT_SECONDS, or when the process is to end."""
     until = time.monotonic() + EFFECT_SECONDS
     while (run := asking.services.runs.run(root)).directives[wanted].open and time.monotonic() < until:
-        time.sleep(POLL_SECONDS)
+        if asking.services.draining.wait(POLL_SECONDS):
+            break
     return run
 
 
