@@ -9,8 +9,10 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromQuery
 from msgspec import Meta
 
+from ..domain.child_run import ChildRun
 from ..domain.rejected import Forbidden, Invalid, Rejected
 from ..domain.run import Run
+from ..domain.work_plan import Subtask
 from ..domain.worker_command import check
 from ..projections import open_runs
 from .idempotency import Asking, Asks, directive_id
@@ -148,6 +150,12 @@ def _open_roots(reading: Reads) -> Sequence[str]:
     return [row.run_id for row in rows if reading.access.may_see(reading.principal, row.run_id)]
 
 
+def _status(part: Subtask, child: ChildRun) -> str:
+    # One that was paused before it had its place waits for nobody but whoever resumes it.
+    waits = part.status == "dispatched" and child.status not in ("pausing", "paused")
+    return "waiting_for_place" if waits else child.status
+
+
 def _workers(run: Run) -> Sequence[FleetWorker]:
     workers: list[FleetWorker] = []
     for part in run.plan.subtasks.values() if run.plan else ():
@@ -163,7 +171,7 @@ def _workers(run: Run) -> Sequence[FleetWorker]:
                 title=part.title.value,
                 agent=child.agent_name,
                 model_id=child.model_id,
-                status="waiting_for_place" if part.status == "dispatched" else child.status,
+                status=_status(part, child),
                 session_id=child.session_id,
                 since=child.turn.opened_at if child.turn else child.created_at,
                 directives=[UnderWay(directive_id=d.directive_id, kind=d.verb, status=d.status) for d in under_way],
