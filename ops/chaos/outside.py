@@ -47,6 +47,18 @@ class Postgres:
         """Restart the server: `fast` ends its sessions, `immediate` is a crash. On return it serves again."""
         self._pg_ctl("-m", mode, "restart")
 
+    @property
+    def elsewhere(self) -> Path:
+        """The directory of the socket at which the server is found after `move`; it can follow an address, after a comma."""
+        return self._home / "elsewhere"
+
+    def move(self) -> None:
+        """Let the server crash, and come back at another address."""
+        self.elsewhere.mkdir()
+        self.elsewhere.chmod(0o777)
+        self._pg_ctl("-m", "immediate", "stop")
+        self._pg_ctl("-o", f'-h "" -k {self.elsewhere}', "start")
+
     def terminate_backends(self) -> None:
         """End every other session; the server stays."""
         with psycopg.connect(self.url, autocommit=True) as connection:
