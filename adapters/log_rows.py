@@ -193,3 +193,7 @@ class LogRows(ABC):
             " (SELECT 1 FROM events WHERE events.position = texts.position AND events.at < ?))"
         )
         return statement, (self._list(runs), not output_only, before, before)
+
+    def _erasing_stream(self, stream: str) -> tuple[str, tuple[Any, ...]]:
+        """Return the same for one stream."""
+        return "DELETE FROM texts WHERE position IN (SELECT position FROM events WHERE stream = ?)", (stream,)

@@ -1,7 +1,7 @@
 """The in-memory twins: a log that forgets everything when the process ends, a clock, wake-ups within one process."""
 
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import Condition, Lock
@@ -179,13 +179,20 @@ class MemoryRecorder:
 
     def erase(self, runs: Sequence[str], *, output_only: bool, before: str | None) -> int:
         """Forget words for good; return how many."""
-        erased = 0
         with self._lock:
-            for fact in self._facts:
-                if fact.run in runs and (fact.is_output or not output_only) and (before is None or fact.at < before):
-                    erased += len(self._words.get(fact.position, {}))
-                    self._words[fact.position] = {}
-        return erased
+            return self._erase(
+                fact.position
+                for fact in self._facts
+                if fact.run in runs and (fact.is_output or not output_only) and (before is None or fact.at < before)
+            )
+
+    def erase_stream(self, stream: str) -> int:
+        """Forget the words of one stream for good; return how many."""
+        with self._lock:
+            return self._erase(fact.position for fact in self._facts if fact.stream == stream)
+
+    def _erase(self, positions: Iterable[int]) -> int:
+        return sum(len(self._words.pop(position, {})) for position in positions)
 
     def close(self) -> None:
         """Keep everything: whoever still holds the recorder may read it."""

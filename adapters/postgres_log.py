@@ -188,8 +188,14 @@ class PostgresRecorder(LogRows, PostgresApplicationRecorder):
 
     def erase(self, runs: Sequence[str], *, output_only: bool, before: str | None) -> int:
         """Delete words and salts for good; return how many. PostgreSQL frees their bytes at its next vacuum."""
+        return self._erase(*self._erasing(runs, output_only=output_only, before=before))
+
+    def erase_stream(self, stream: str) -> int:
+        """Delete the words and salts of one stream, in the same way."""
+        return self._erase(*self._erasing_stream(stream))
+
+    def _erase(self, statement: str, values: Sequence[Any]) -> int:
         with self._available(), self._cursor() as cursor:
-            statement, values = self._erasing(runs, output_only=output_only, before=before)
             return cursor.execute(native(statement), values).rowcount
 
     def close(self) -> None:

@@ -175,9 +175,16 @@ class SqliteRecorder(LogRows, SQLiteApplicationRecorder):
 
     def erase(self, runs: Sequence[str], *, output_only: bool, before: str | None) -> int:
         """Delete words and salts for good: not even the file holds them on return, unless a reader is in the way."""
+        return self._erase(*self._erasing(runs, output_only=output_only, before=before))
+
+    def erase_stream(self, stream: str) -> int:
+        """Delete the words and salts of one stream, in the same way."""
+        return self._erase(*self._erasing_stream(stream))
+
+    def _erase(self, statement: str, values: Sequence[Any]) -> int:
         with translated():
             with self._immediate() as cursor:
-                cursor.execute(*self._erasing(runs, output_only=output_only, before=before))
+                cursor.execute(statement, values)
                 erased = cursor.sqlite_cursor.rowcount
             with self._connection() as connection:
                 # The write-ahead log still holds the pages as they were; this empties it.

@@ -100,6 +100,10 @@ class Recorder(Protocol):
         """Delete words and salts for good; return how many."""
         ...
 
+    def erase_stream(self, stream: str) -> int:
+        """Delete the words and salts of one stream for good; return how many."""
+        ...
+
     def close(self) -> None:
         """Release what the recorder holds; it is not used again."""
         ...
@@ -215,6 +219,10 @@ class StoredLog(StoredProofs):
         """Forget the words, and their salts, of these runs for good; return how many texts were erased."""
         bound = None if before is None else stored_time(before)
         return self._recorder.erase(runs, output_only=output_only, before=bound)
+
+    def erase_stream_texts(self, stream: str) -> int:
+        """Forget the words, and their salts, of one stream for good; return how many texts were erased."""
+        return self._recorder.erase_stream(stream)
 
     def close(self) -> None:
         """Finish the appends that were accepted, accept no more, and release the store."""

@@ -152,3 +152,7 @@ class EventLog(LogProofs, Protocol):
     def erase_texts(self, runs: Sequence[str], *, output_only: bool = False, before: datetime | None = None) -> int:
         """Forget the words, and their salts, of these runs for good; return how many texts were erased."""
         ...
+
+    def erase_stream_texts(self, stream: str) -> int:
+        """Forget the words, and their salts, of one stream for good; return how many texts were erased."""
+        ...

@@ -69,6 +69,11 @@ def delete(run: Run, by: str) -> Sequence[Draft]:
     )
 
 
+def delete_with_project(run: Run) -> Sequence[Draft]:
+    """Hide a run with the project that it belongs to; nothing to store if it is deleted already."""
+    return () if run.deleted else delete(run, "coordinator")
+
+
 def end_deleted(run: Run) -> Sequence[Draft]:
     """
     Stop a deleted run that has not ended: a receipt like anybody's stop, so a decision, an effect and a proof follow.

@@ -17,7 +17,7 @@ from ..domain.project import Project
 from ..domain.project_changes import ProviderSettings
 from ..domain.project_facts import ProjectRole
 from ..domain.rejected import Invalid, ProjectNotFound, Rejected
-from ..projections import open_runs
+from ..projections import run_list
 from .idempotency import Asking, Asks, Command
 from .problems import NO_CONTENT, refusals
 from .projects import ModelId
@@ -98,19 +98,17 @@ def delete_project(
     asking: Asks,
     confirm: Annotated[str | None, QueryParameter(max_length=10, description="`true`, or nothing is deleted.")] = None,
 ) -> Response[None]:
-    """Delete the project's record and cancel its runs. Its directory and its git history stay as they are."""
+    """Delete the project, its runs, which are cancelled first, and every word of them. Directory and git history stay."""
     if confirm != "true" or len(request.query_params.getall("confirm", [])) != 1:
         asking.access.project(asking.principal, project_id, own=True)
         raise ConfirmationRequired
     response = changed(asking, project_id, project_changes.start_deletion, own=True)
     services = asking.services
     # If we crash here, or do not wait long enough, the sweep goes on with it.
-    services.views.wait(open_runs.VIEW.name, services.log.head(), services.settings.min_position_seconds)
-    rows = (
-        open_runs.VIEW.decode(r.body) for r in services.views.list(open_runs.VIEW.name, open_runs.GROUP, limit=MAX_PAGE)
-    )
-    roots = [row.run_id for row in rows if row.project_id == project_id]
-    if not end_runs(project_id, roots, services.runs):
+    view = run_list.VIEW
+    seen = services.views.wait(view.name, services.log.head(), services.settings.min_position_seconds)
+    roots = [view.decode(row.body).execution_id for row in services.views.list(view.name, project_id, limit=MAX_PAGE)]
+    if seen and len(roots) < MAX_PAGE and not end_runs(project_id, roots, services.runs):
         for root in roots:
             settled(asking, root, lambda run: run.ended)
         end_runs(project_id, roots, services.runs)

@@ -12,7 +12,7 @@ from ..application.log_port import EventLog
 from ..application.ports import Views, Wakeups
 from ..application.project_views import Batches, View, ViewStore, advance, prepare
 from ..application.run_log import RunLog
-from ..projections import open_runs, project_view
+from ..projections import open_runs, project_view, run_list
 from ..projections.catalogue import VIEWS
 from ..projections.view import Row
 from ..projections.view import View as FoldedView
@@ -48,10 +48,18 @@ def listed(views: Views, view: FoldedView[Row], group: str) -> Iterator[Row]:
 
 def sweep(views: Views, runs: RunLog) -> Iterator[str]:
     """Return the same as `open_run_ids`, after every deletion of a project that is under way has gone on."""
-    views.wait(open_runs.VIEW.name, runs.log.head(), CATCH_UP_SECONDS)
+    head = runs.log.head()
+    # A project is deleted when every run of it is, so both views must know them all.
+    seen = [views.wait(view.name, head, CATCH_UP_SECONDS) for view in (open_runs.VIEW, run_list.VIEW)]
+    if not all(seen):
+        return open_run_ids(views, runs.log)
     deleting = [row.project_id for row in listed(views, project_view.VIEW, project_view.DELETING)]
     found = [(row.run_id, row.project_id) for row in listed(views, open_runs.VIEW, open_runs.GROUP)]
-    go_on(deleting, found, runs)
+
+    def runs_of(project_id: str) -> Iterator[str]:
+        return (row.execution_id for row in listed(views, run_list.VIEW, project_id))
+
+    go_on(deleting, found, runs_of, runs)
     return open_run_ids(views, runs.log)
 
 

@@ -139,6 +139,18 @@ def test_erased_words_are_gone_for_every_reader_and_the_facts_stay(store: Store)
     assert (log.erase_texts(["a"]), log.erase_texts([])) == (0, 0)
 
 
+def test_the_words_of_one_stream_are_erased_and_no_others(store: Store) -> None:
+    log = store.open()
+
+    def said(stream: str, words: str) -> Draft:
+        return Draft(stream=stream, event=Said(words=Text(words)))
+
+    log.append(append("c1", said("project/a", "one"), said("project/a", "two"), said("project/ab", "three")))
+    assert log.erase_stream_texts("project/a") == 2
+    assert [f.event.words.value for f in store.open().read()] == [None, None, "three"]  # type: ignore[attr-defined]
+    assert (log.erase_stream_texts("project/a"), log.erase_stream_texts("nowhere")) == (0, 0)
+
+
 def test_a_fact_of_a_newer_release_is_shown_as_it_was_stored(store: Store) -> None:
     store.open().append(append("c1", note("s", 7, run="r", root="r")))
     older = store.open({Said.TOPIC: Said})

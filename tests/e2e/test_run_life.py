@@ -84,6 +84,32 @@ def test_a_run_that_is_deleted_while_it_works_leaves_nothing_though_the_service_
     assert "texts erased" in verdict
 
 
+def test_a_deleted_project_leaves_no_word_of_it_and_none_of_its_runs(service: Service, repository: Repository) -> None:
+    service.start()
+    api = Api(service)
+    project = api.project(repository.path)
+    api.http.patch(f"/api/projects/{project}", json={"name": SECRET}).raise_for_status()
+    both = [part(f"{SECRET} {n}", write("kept.txt", f"{SECRET} {n}\n")) for n in (1, 2)]
+    merged = api.run_to_merge(project, *both)
+    assert repository.git("for-each-ref", "refs/steersman/conflicts")
+    steps = [{"say": SECRET}, write("b.txt", SECRET), {"hang": {"ignore_cancel": True}}]
+    working = api.orchestrate(project, part("hangs", *steps), goal=SECRET)
+    child = api.until(working, "subtask.running")[-1].data["childRunId"]
+    wait_until((service.data / "worktrees" / child / "b.txt").exists, "the agent has written")
+    tip = repository.git("rev-parse", "main")
+    assert api.http.delete(f"/api/projects/{project}?confirm=true").status_code == 204
+    wait_until(lambda: api.http.get(f"/api/projects/{project}").status_code == 404, "the project is gone")
+    for gone in (merged, working, child):
+        assert api.http.get(f"/api/runs/{gone}").status_code == 404
+    wait_until(
+        lambda: not repository.git("for-each-ref", "refs/heads/steersman", "refs/steersman"), "its refs are gone"
+    )
+    wait_until(lambda: not _holds(service, SECRET), "no file of the service holds a word of it")
+    assert repository.git("rev-parse", "main") == tip
+    verdict = steersman("audit", "verify", "--data", service.data, expect=10, **service.variables)
+    assert "texts erased" in verdict
+
+
 def _checkpoint(api: Api) -> tuple[int, str]:
     """Return the size and root of the log, as it is signed now."""
     lines = api.http.get("/api/log/checkpoint").raise_for_status().text.splitlines()

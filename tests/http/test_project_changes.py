@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from steersman.application.delete_project import go_on
 from steersman.domain import workers
-from steersman.domain.effects import EndWorkers, next_effects
+from steersman.domain.effects import EndWorkers, EraseRun, next_effects
+from steersman.domain.event import map_texts
 from steersman.ops.project_views import sweep
 
 NOBODY = "f36800fd-f2f8-418c-958e-aae3e4921ba6"
@@ -166,6 +168,38 @@ def test_a_project_with_a_run_is_deleting_until_the_run_is_cancelled(api: Any, s
     assert story.client.get(of(story)).status_code == 404
     assert story.client.get(f"/api/runs/{story.run_id}").status_code == 404
     assert [f for f in story.client.get("/api/events?limit=1000").json() if f["root"] == story.run_id] == []
+
+
+def test_a_deleted_project_takes_its_ended_runs_and_every_word_of_its_own_with_it(api: Any, story: Any) -> None:
+    made = story.to_gate()
+    story.client.post(f"/api/runs/{story.run_id}/review", json={"approved": True}).raise_for_status()
+    story.merge(made)
+    put = story.client.put(of(story, "/team/members/tester/charter"), json={"content": "A word of ours"})
+    put.raise_for_status()
+    assert story.client.delete(of(story, "?confirm=true")).status_code == 204
+    for gone in ("", "/runs", "/team"):
+        assert story.client.get(of(story, gone)).status_code == 404
+    for run_id in (story.run_id, story.child(1)):
+        assert story.client.get(f"/api/runs/{run_id}").status_code == 404
+    assert story.run.deleted
+    assert [type(effect) for effect in next_effects(story.run)] == [EraseRun]
+    left: list[str | None] = []
+    for fact in api.services.log.read_stream(f"project/{story.project_id}"):
+        map_texts(fact.event, lambda text: left.append(text.value))
+    assert len(left) == 3
+    assert set(left) == {None}
+
+
+def test_a_run_that_came_too_late_for_its_project_is_deleted_with_it(api: Any, story: Any) -> None:
+    story.project()
+    story.client.delete(of(story, "?confirm=true")).raise_for_status()
+    gone = story.project_id
+    story.start()
+    # As if the run had been started while nobody knew yet that the other project is being deleted.
+    go_on([], [(story.run_id, gone)], lambda _: (), api.services.runs)
+    assert story.run.deleted
+    story.advance()
+    assert [type(effect) for effect in next_effects(story.run)] == [EndWorkers]
 
 
 def test_a_deletion_that_was_cut_short_is_finished_by_the_sweep(api: Any, story: Any) -> None:
