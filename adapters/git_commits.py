@@ -1,5 +1,6 @@
 """Commit a worktree: its files, whatever the agent did to its git, become the one commit that follows the parent."""
 
+from collections.abc import Callable
 from datetime import datetime
 
 from dulwich.index import IndexEntry
@@ -18,7 +19,9 @@ from .git_staging import Staging
 from .git_worktrees import Checkout, set_head
 
 
-def commit(checkout: Checkout, ref: Ref, parent: ObjectID, at: datetime, message: str) -> Commit:
+def commit(
+    checkout: Checkout, ref: Ref, parent: ObjectID, at: datetime, message: str, may_move: Callable[[], None]
+) -> Commit:
     """Commit the files as they are on *parent*; on return branch, HEAD and index say so. Raises GitConflict."""
     with checkout.open() as repo, index_lock(checkout.directory) as lock:
         objects = Objects(repo)
@@ -28,6 +31,7 @@ def commit(checkout: Checkout, ref: Ref, parent: ObjectID, at: datetime, message
         made = parent if tree == before else objects.add(new_commit(tree, [parent], at, message))
         # Durable before the branch may point to it. If we crash from here on, the redo makes the same commit.
         objects.flush()
+        may_move()
         _move_from_anywhere(repo, ref, parent, made)
         set_head(checkout, ref)
         lock.write(entries)

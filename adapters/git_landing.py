@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import cast
 
@@ -43,7 +43,7 @@ class Landing(msgspec.Struct, frozen=True, kw_only=True):
         return MergeOutcome(state="blocked", old=self.old.decode(), reason=reason)
 
 
-def land(repo: Repo, landing: Landing) -> MergeOutcome:
+def land(repo: Repo, landing: Landing, may_move: Callable[[], None]) -> MergeOutcome:
     """
     Move the branch and every checkout of it, or nothing. See `Repositories.merge`.
 
@@ -59,7 +59,7 @@ def land(repo: Repo, landing: Landing) -> MergeOutcome:
                     return landing.blocked("operation_in_progress")
                 if checkout.head() == landing.ref and os.path.isdir(checkout.root):
                     where.append((checkout, held.enter_context(index_lock(checkout.directory, is_ours=False))))
-            return _land(repo, landing, where)
+            return _land(repo, landing, where, may_move)
     except FileLocked:
         return landing.blocked("operation_in_progress")
 
@@ -79,7 +79,9 @@ def obstacle(repo: Repo, ref: Ref) -> str | None:
     return None
 
 
-def _land(repo: Repo, landing: Landing, where: Sequence[tuple[Checkout, IndexLock]]) -> MergeOutcome:
+def _land(
+    repo: Repo, landing: Landing, where: Sequence[tuple[Checkout, IndexLock]], may_move: Callable[[], None]
+) -> MergeOutcome:
     for checkout, lock in where:
         _finish(checkout, lock, read_ref(repo, landing.ref))
     present = read_ref(repo, landing.ref)
@@ -92,6 +94,7 @@ def _land(repo: Repo, landing: Landing, where: Sequence[tuple[Checkout, IndexLoc
             return landing.blocked(reason)
     for checkout, _ in where:
         _write_journal(checkout, landing)
+    may_move()
     # If we crash before the swap, the journal names a move that never was and is thrown away.
     moved = swap_ref(repo, landing.ref, landing.old, landing.new, REASON)
     for checkout, lock in where:

@@ -64,7 +64,14 @@ def opened(path: Path) -> Generator[Repo]:
 
 
 class GitRepositories:
-    """Git, through dulwich. It holds nothing between calls and may be shared by threads and repeated after a crash."""
+    """
+    Git, through dulwich. It holds nothing between calls and may be shared by threads and repeated after a crash.
+
+    *may_move* is asked last before a branch moves, and raises where somebody else may be at work on it by now.
+    """
+
+    def __init__(self, may_move: Callable[[], None] = lambda: None) -> None:
+        self._may_move = may_move
 
     def inspect(self, path: Path) -> RepositoryState:
         """Return the repository's state. Raises RepositoryUnusable."""
@@ -133,7 +140,7 @@ class GitRepositories:
                 found = git_worktrees.find_worktree(repo, worktree)
                 if found is None or not os.path.isdir(found.root):
                     raise CommitFailed(f"{worktree} is no worktree of {repository}")
-                return git_commits.commit(found, branch_ref(branch), hexadecimal(parent), at, message)
+                return git_commits.commit(found, branch_ref(branch), hexadecimal(parent), at, message, self._may_move)
         except (OSError, ForbiddenPath, FilterError, FileLocked, KeyError) as error:
             raise CommitFailed(f"{worktree} could not be committed: {error}") from error
 
@@ -141,6 +148,7 @@ class GitRepositories:
         """Put branch and files back to *commit*; whatever else is in the worktree, ignored files too, is gone."""
         with opened(repository) as repo:
             ref = branch_ref(branch)
+            self._may_move()
             if not swap_ref(repo, ref, read_ref(repo, ref), hexadecimal(commit)):
                 raise GitConflict(f"{branch} moved meanwhile")
             git_worktrees.ensure(repo, worktree, branch, hexadecimal(commit))
@@ -222,6 +230,7 @@ class GitRepositories:
     def point_branch(self, repository: Path, branch: str, old: str | None, new: str) -> None:
         """Move *branch* from *old* (None: it does not exist) to *new*; done already is fine. Raises GitConflict."""
         with opened(repository) as repo:
+            self._may_move()
             if not swap_ref(repo, branch_ref(branch), hexadecimal(old) if old else None, hexadecimal(new)):
                 raise GitConflict(f"{branch} is at neither {old} nor {new}")
 
@@ -256,7 +265,9 @@ class GitRepositories:
     def merge(self, repository: Path, branch: str, old: str, new: str) -> MergeOutcome:
         """Move *branch* from *old* to *new*, with the files of a clean checkout of it, if there is one."""
         with opened(repository) as repo:
-            return land(repo, Landing(ref=branch_ref(branch), old=hexadecimal(old), new=hexadecimal(new)))
+            return land(
+                repo, Landing(ref=branch_ref(branch), old=hexadecimal(old), new=hexadecimal(new)), self._may_move
+            )
 
     def changed_files(self, repository: Path, base: str, head: str | Path) -> Sequence[ChangedFile]:
         """Return the files that differ between two commits, or a commit and a worktree's files, ordered by path."""

@@ -7,11 +7,11 @@ from typing import Literal
 from uuid import uuid4
 
 from ..adapters.acp_agents import AcpAgents
+from ..adapters.git_repositories import GitRepositories
 from ..adapters.kept_commands import KeptCommands
 from ..adapters.postgres_leases import PostgresLeases
 from ..adapters.signal_files import SignalDirectory
 from ..application.drive_runs import Driver
-from ..application.git_port import Repositories
 from ..application.keep_leases import LeaseKeeper
 from ..application.lease_port import Holder
 from ..application.ports import Views, Wakeups
@@ -71,7 +71,7 @@ class Driving:
             self.driver.drain(DRAIN_SECONDS)
 
     @contextmanager
-    def begun(self, repositories: Repositories, views: Views, wakeups: Wakeups) -> Generator[None]:
+    def begun(self, views: Views, wakeups: Wakeups) -> Generator[None]:
         """Drive while the block runs. Afterwards nothing is under way here, and other processes may go on with it."""
         with ExitStack() as stack:
             if self.leases is not None:
@@ -79,7 +79,7 @@ class Driving:
             if not isinstance(self.tenure, Absent):
                 shop = Workshop(
                     self.runs,
-                    repositories,
+                    GitRepositories(self.tenure.check),
                     self._agents,
                     self._commands,
                     SignalDirectory(self._settings.data / "signals"),

@@ -116,7 +116,7 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
         if driving.leases is not None:
             settle_home(settings.data, driving.leases)
         services = _services(settings, stores, tokens, feed, agents, driving, wakeups)
-        stack.enter_context(driving.begun(services.repositories, stores.views, wakeups))
+        stack.enter_context(driving.begun(stores.views, wakeups))
 
         def drain() -> None:
             services.draining.set()

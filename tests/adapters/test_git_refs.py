@@ -9,7 +9,7 @@ import pytest
 
 from steersman.adapters import git_refs
 from steersman.adapters.git_objects import Objects, new_commit
-from steersman.adapters.git_repositories import hexadecimal, opened
+from steersman.adapters.git_repositories import GitRepositories, hexadecimal, opened
 from steersman.application.git_port import GitConflict
 
 from .conftest import AT, Scratch
@@ -134,3 +134,30 @@ def test_a_young_lock_and_one_that_somebody_holds_are_waited_for(scratch: Scratc
     assert git_refs.break_stale_lock(str(lock))
     assert not lock.exists()
     assert git_refs.break_stale_lock(str(lock)), "what is gone is gone"
+
+
+def test_no_branch_moves_once_somebody_else_may_be_at_work(scratch: Scratch) -> None:
+    class Over(Exception):
+        pass
+
+    def refuse() -> None:
+        raise Over
+
+    before = scratch.commit({"a": "1\n"})
+    path = scratch.home / "child"
+    scratch.repositories.ensure_worktree(scratch.path, path, "steersman/child", before)
+    (path / "a").write_text("2\n")
+    ours = scratch.repositories.commit_worktree(scratch.path, path, "steersman/child", before, AT, "one").commit
+    (path / "a").write_text("3\n")
+    late = GitRepositories(refuse)
+    with pytest.raises(Over):
+        late.commit_worktree(scratch.path, path, "steersman/child", ours, AT, "two")
+    with pytest.raises(Over):
+        late.reset_worktree(scratch.path, path, "steersman/child", before)
+    with pytest.raises(Over):
+        late.point_branch(scratch.path, "steersman/other", None, ours)
+    with pytest.raises(Over):
+        late.merge(scratch.path, "main", before, ours)
+    assert scratch.rev("steersman/child") == ours
+    assert scratch.rev("main") == before
+    assert scratch.repositories.commit_worktree(scratch.path, path, "steersman/child", ours, AT, "two").commit != ours
