@@ -11,6 +11,7 @@ from ..domain.event import Text
 from ..domain.fenced import json_blocks
 from ..domain.planning import ProposedSubtask
 from ..domain.project import Project
+from ..domain.project_changes import charters
 from ..domain.prompts import plan_prompt
 from ..domain.run import Run
 from ..domain.turns import Overtaken
@@ -62,7 +63,8 @@ def plan_from(answer: str, run: Run, project: Project, models: Mapping[str, str]
         first_line = next(iter(str(run.goal).strip().splitlines()), "Reach the goal")
         parts = [ProposedSubtask(title=first_line[: planning.MAX_TITLE_BYTES // 4], scope=str(run.goal))]
         warnings = ["The planner's answer held no usable plan; one subtask covers the whole goal."]
-    made = planning.make_plan(str(uuid5(NAMESPACE_OID, f"{run.run_id}/plan")), parts, project.team, models)
+    plan_id = str(uuid5(NAMESPACE_OID, f"{run.run_id}/plan"))
+    made = planning.make_plan(plan_id, parts, project.team, models, charters(project))
     return msgspec.structs.replace(made, warnings=tuple(Text(warning) for warning in warnings))
 
 

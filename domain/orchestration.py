@@ -10,6 +10,7 @@ from .event import Draft, Text
 from .git import Commit
 from .planning import ProposedSubtask, make_plan
 from .project import Project, ProjectDeleting
+from .project_changes import charters
 from .rejected import Invalid, Rejected
 from .run import CoordinatorStarted, Run
 from .sandbox import SandboxPolicy
@@ -94,6 +95,6 @@ def start_run(
     if command.start_mode == "define_outcome":
         drafts.append(begin_draft(run, command.goal, command.user, auto_confirm=command.autopilot))
     if command.plan is not None:
-        plan = make_plan(command.work_plan_id, command.plan, project.team, models)
+        plan = make_plan(command.work_plan_id, command.plan, project.team, models, charters(project))
         drafts.append(run.on_plan(plan, command.work_plan_id))
     return drafts

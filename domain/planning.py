@@ -7,7 +7,7 @@ import msgspec
 
 from .event import Text
 from .team import Member
-from .work_plan import Dependency, InvalidPlan, Phase, PlannedSubtask, WorkPlanMade, topological
+from .work_plan import Dependency, InvalidPlan, MemberCharter, Phase, PlannedSubtask, WorkPlanMade, topological
 
 MAX_SUBTASKS = 200
 MAX_TITLE_BYTES = 500
@@ -31,12 +31,16 @@ _FIELDS = frozenset(field.encode_name for field in msgspec.structs.fields(Propos
 
 
 def make_plan(
-    work_plan_id: str, proposed: Sequence[ProposedSubtask], team: Sequence[Member], models: Mapping[str, str]
+    work_plan_id: str,
+    proposed: Sequence[ProposedSubtask],
+    team: Sequence[Member],
+    models: Mapping[str, str],
+    charters: Mapping[str, str],
 ) -> WorkPlanMade:
     """
     Number the parts from 1 and assign each to somebody on the team.
 
-    *models* holds the model id of each member. A part that names nobody goes to the members in turn.
+    *models* holds the model id of each member, *charters* what each is to be. A part that names nobody goes to the members in turn.
 
     Raises:
         InvalidPlan: no part, too many, a text over its cap, a stranger, a dangling dependency or a cycle.
@@ -68,6 +72,7 @@ def make_plan(
             for place, part in enumerate(proposed)
             for needed in sorted(set(part.depends_on))
         ),
+        charters=tuple(MemberCharter(name=name, content=Text(content)) for name, content in charters.items()),
     )
 
 

@@ -155,6 +155,11 @@ def charter(project: Project, name: str) -> str:
     return f"# {name}\n\nYou are {name}, {member.role_title}. {role.summary if role else ''}".rstrip() + "\n"
 
 
+def charters(project: Project) -> dict[str, str]:
+    """Return the charter of everybody who can be given work."""
+    return {member.name: charter(project, member.name) for member in project.team}
+
+
 def _check_owners(project: Project, leaving: str) -> None:
     if not any(role == "owner" for user, role in project.roles.items() if user != leaving):
         raise LastOwner

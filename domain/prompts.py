@@ -33,8 +33,11 @@ def task_prompt(
     parts = [
         turn_line(turn_id),
         f"You are {subtask.assigned_agent}. You work on one part of a larger goal, in a git worktree of your own.",
-        f"# The goal\n\n{run.goal}",
     ]
+    charter = run.plan.charters.get(subtask.assigned_agent) if run.plan else None
+    if charter is not None:
+        parts.append(f"# Your charter\n\n{charter}".rstrip())
+    parts.append(f"# The goal\n\n{run.goal}")
     made = _made_before(run, subtask)
     if made:
         parts.append(f"# Already done, and in your worktree\n\n{made}")

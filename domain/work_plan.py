@@ -54,6 +54,13 @@ class Dependency(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     depends_on_subtask_id: int
 
 
+class MemberCharter(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a member of the team is to be, in the words that held when the plan was made."""
+
+    name: str
+    content: Text
+
+
 class WorkPlanMade(Event, frozen=True, kw_only=True):
     """A goal was decomposed."""
 
@@ -64,6 +71,8 @@ class WorkPlanMade(Event, frozen=True, kw_only=True):
     subtasks: tuple[PlannedSubtask, ...]
     dependencies: tuple[Dependency, ...]
     warnings: tuple[Text, ...] = ()
+    #: Of everybody who was on the team: an author may be replaced by any of them.
+    charters: tuple[MemberCharter, ...] = ()
 
 
 class SubtaskMoved(Event, frozen=True, kw_only=True):
@@ -171,6 +180,8 @@ class WorkPlan(msgspec.Struct, frozen=True, kw_only=True):
     steering_iterations: int = 0
     #: How often a person has asked for changes; told, never bounded.
     human_review_round_trips: int = 0
+    #: What each member of the team is to be.
+    charters: Mapping[str, Text] = {}
 
     def of_child(self, child_run_id: str) -> Subtask | None:
         """Return the subtask that a child run works on, if it is still that subtask's run."""
@@ -220,7 +231,8 @@ def planned(event: WorkPlanMade) -> WorkPlan:
         )
         for part in event.subtasks
     }
-    return WorkPlan(work_plan_id=event.work_plan_id, status=event.status, subtasks=subtasks)
+    charters = {charter.name: charter.content for charter in event.charters}
+    return WorkPlan(work_plan_id=event.work_plan_id, status=event.status, subtasks=subtasks, charters=charters)
 
 
 def moved(plan: WorkPlan, event: SubtaskMoved) -> WorkPlan:

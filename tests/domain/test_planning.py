@@ -23,10 +23,11 @@ from steersman.domain.work_plan import InvalidPlan, WorkPlanMade, topological
 from steersman.tests.domain.fleet import PROJECT, TEAM, part
 
 MODELS = {member.name: f"rehearsal/{member.name}" for member in TEAM}
+CHARTERS = {member.name: f"You are {member.name}." for member in TEAM}
 
 
 def made(*parts: ProposedSubtask) -> WorkPlanMade:
-    return make_plan("w", parts, TEAM, MODELS)
+    return make_plan("w", parts, TEAM, MODELS, CHARTERS)
 
 
 def test_parts_are_numbered_from_one_and_their_edges_with_them() -> None:

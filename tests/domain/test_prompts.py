@@ -14,6 +14,23 @@ def test_a_first_prompt_tells_the_goal_the_part_and_what_is_there_already() -> N
     assert "Do not run git" in prompt
 
 
+def test_a_first_prompt_tells_its_author_the_charter_of_their_own_and_nobody_elses() -> None:
+    fleet = Fleet(part("One", agent="ann"), part("Two", agent="bob"))
+    for subtask_id, name, other in ((1, "ann", "bob"), (2, "bob", "ann")):
+        prompt = fleet.start(subtask_id)
+        assert f"# Your charter\n\n# {name}\n\nYou are {name}, " in prompt
+        assert f"You are {other}, " not in prompt
+
+
+def test_who_takes_a_rejected_part_over_is_told_their_own_charter() -> None:
+    fleet = Fleet(part("Write the tests", agent="ann")).to_gate(capabilities=())
+    fleet.signal("rai", 1, words="Once more.")
+    fleet.settle()
+    author = fleet.subtask(1).assigned_agent
+    assert author != "ann"
+    assert f"# Your charter\n\n# {author}\n" in fleet.work(1, capabilities=())
+
+
 def test_a_revision_tells_every_round_once_the_newest_last() -> None:
     fleet = Fleet(part("One")).to_gate()
     for n in (1, 2, 3):

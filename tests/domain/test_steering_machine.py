@@ -147,7 +147,7 @@ class Watched(Fleet):
                     return review.fail_run(run, error_code="agent_exited", message="", retryable=True)
                 parts = [part("Planned"), part("Planned too", 0)]
                 models = {member.name: "rehearsal" for member in self.team}
-                return (run.on_plan(make_plan("w", parts, self.team, models), "w"),)
+                return (run.on_plan(make_plan("w", parts, self.team, models, {}), "w"),)
             case WorkOnSubtask():
                 return self._worked(effect.child_run_id, well, capabilities)
             case AssembleChildren():

@@ -92,3 +92,19 @@ def test_a_dirty_checkout_at_the_merge_moves_nothing_and_keeps_the_gate_open(api
     api.review(run_id, approved=True)
     api.until(run_id, "coordinator.assembly_completed")
     assert repository.files["a.txt"] == "a"
+
+
+def test_an_agent_is_told_the_charter_of_the_member_that_it_works_for(api: Api, repository: Repository) -> None:
+    project = api.project(repository.path, {"role_id": "software-engineer"}, {"role_id": "tester"})
+    words = "# The second engineer\n\nYou weigh every word.\n"
+    engineer, tester = (member["name"] for member in api.get(f"/api/projects/{project}/team")["members"])
+    path = f"/api/projects/{project}/team/members/{engineer}/charter"
+    assert api.http.put(path, json={"content": words}).status_code == 200
+    echo = [
+        part(name, {"echo_prompt": {"path": f"{name}.txt"}}, assignedAgent=member)
+        for name, member in (("mine", engineer), ("theirs", tester))
+    ]
+    api.run_to_merge(project, *echo)
+    assert f"# Your charter\n\n{words}" in repository.files["mine.txt"]
+    assert f"# Your charter\n\n# {tester}\n\nYou are {tester}, Tester." in repository.files["theirs.txt"]
+    assert "weigh every word" not in repository.files["theirs.txt"]
