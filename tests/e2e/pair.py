@@ -12,14 +12,14 @@ from steersman.tests.redis_server import RedisServer
 class Pair:
     """Both replicas take commands and drive runs."""
 
-    def __init__(self, home: Path, database: str, stack: ExitStack) -> None:
+    def __init__(self, home: Path, database: str, stack: ExitStack, **more: str) -> None:
         self.redis = RedisServer()
         stack.callback(self.redis.kill)
         self.redis.start()
         self.services: list[Service] = []
         for name in ("first", "second"):
             (home / name).mkdir()
-            variables = {"STEERSMAN_DATABASE": database, "STEERSMAN_REDIS": self.redis.url, **LEASES}
+            variables = {"STEERSMAN_DATABASE": database, "STEERSMAN_REDIS": self.redis.url, **LEASES, **more}
             service = Service(home / name, home / "data", **variables)
             stack.callback(service.close)
             service.token = self.services[0].token if self.services else ""
