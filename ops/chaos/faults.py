@@ -19,6 +19,8 @@ from .agent import is_dying
 from .outside import Postgres, Redis
 from .replicas import Replica, Replicas
 
+#: How often a replica is hurt because it is at work.
+BUSY = 0.75
 Hurt = Callable[[random.Random], None]
 #: What a fault may fail of that itself is hurt by another one.
 PASSING = (psycopg.Error, redis.RedisError, OSError, subprocess.SubprocessError)
@@ -66,7 +68,11 @@ class Faults:
         return name
 
     def _one(self, chance: random.Random) -> Replica:
-        return chance.choice(self._replicas.all)
+        """Return a replica; more often than not one whose agents are at work, which has something to lose."""
+        agent = self._agent(chance) if chance.random() < BUSY else None
+        above = ancestors(agent) if agent is not None else []
+        busy = [replica for replica in self._replicas.all if replica.pid in above]
+        return busy[0] if busy else chance.choice(self._replicas.all)
 
     def _kill_replica(self, chance: random.Random) -> None:
         replica = self._one(chance)
@@ -84,7 +90,7 @@ class Faults:
     def _freeze_replica(self, chance: random.Random) -> None:
         replica = self._one(chance)
         with replica.lock:
-            replica.stop_for(self._stale * chance.uniform(1.2, 3.0))
+            replica.stop_for(self._stale * chance.uniform(1.5, 5.0))
 
     def _blink_replica(self, chance: random.Random) -> None:
         replica = self._one(chance)
@@ -124,10 +130,10 @@ class Faults:
         agent = self._agent(chance)
         if agent is None:
             return
-        keeper = parent(agent)
-        if chance.random() < 0.5 and keeper > 1:
-            keeper = parent(keeper)  # the outer half
-        if keeper > 1 and "agent_keeper" in command_of(keeper):
+        # The halves of its keeper are right above it.
+        halves = [pid for pid in ancestors(agent) if "agent_keeper" in command_of(pid)]
+        if halves:
+            keeper = chance.choice(halves)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(keeper, signal.SIGKILL)
 
@@ -148,6 +154,15 @@ def parent(pid: int) -> int:
         return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
     except OSError:
         return 0
+
+
+def ancestors(pid: int) -> list[int]:
+    """Return a process's parent, that one's parent, and so on."""
+    found: list[int] = []
+    # Ends: at the first process, or at one that is gone.
+    while (pid := parent(pid)) > 1:
+        found.append(pid)
+    return found
 
 
 def command_of(pid: int) -> str:

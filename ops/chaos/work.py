@@ -79,7 +79,7 @@ def _slow(chance: random.Random, path: str) -> Step:
     append = {
         "path": path,
         "text": "a line\n",
-        "times": chance.randint(2, 20),
+        "times": chance.randint(2, 30),
         "every_ms": chance.choice((20, 60, 120)),
     }
     return {"append": append}
