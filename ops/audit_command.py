@@ -53,7 +53,7 @@ def export(run_id: str | None, whole: bool, output: IO[bytes], pins: Sequence[Pa
         recorder = stack.enter_context(reading(settings))
         pin = read_pin(pins[0]) if pins else None
         source = WholeLog(recorder, settings.checkpoints) if run_id is None else RunFacts(recorder, run_id.lower(), pin)
-        progress = stack.enter_context(counting(None))
+        progress = stack.enter_context(counting("facts", None))
         try:
             facts = write_bundle(source, output, progress)
         except Unreadable as error:
@@ -77,10 +77,9 @@ def verify(
         raise click.UsageError("Name either a bundle or --data.")
     kept, keys = [read_pin(pin) for pin in pins], read_hmac_keys(hmac_keys)
     if bundle is None:
-        with counting(None) as progress:
-            verdict = audit_data(read_settings(data), kept, keys, progress)
+        verdict = audit_data(read_settings(data), kept, keys)
     else:
-        with counting(_size(bundle)) as progress:
+        with counting("facts", _size(bundle)) as progress:
             verdict = audit(Bundle(bundle), pins=kept, hmac_keys=keys, progress=progress)
     _end(verdict, as_json)
 
@@ -91,7 +90,7 @@ def verify(
 @json_option
 def classify(run_id: str, data: Path | None, as_json: bool) -> NoReturn:
     """Say whether a run was clean, steered or tampered with, and list its corrections."""
-    with reading(read_settings(data)) as recorder, counting(None) as progress:
+    with reading(read_settings(data)) as recorder, counting("facts", None) as progress:
         verdict = audit(RunFacts(recorder, run_id.lower()), progress=progress)
     _end(verdict, as_json)
 

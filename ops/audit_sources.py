@@ -17,7 +17,6 @@ from ..adapters.checkpoint_file import CheckpointFile
 from ..adapters.log_keys import HMAC_KEY_BYTES, Keyring, KeysRefused, key_id
 from ..adapters.log_opening import NothingToAccept
 from ..adapters.memory import MemoryWakeups
-from ..adapters.memory_views import MemoryViews
 from ..adapters.postgres_log import LogDatastore, PostgresRecorder
 from ..adapters.signed_note import MAX_NOTE_CHARACTERS
 from ..adapters.sqlite_log import SqliteRecorder, open_datastore
@@ -27,6 +26,7 @@ from ..application.verdict import Finding, Verdict
 from ..projections.catalogue import VIEWS
 from .output import note
 from .refused import Refused
+from .scratch_views import scratch_views
 from .settings import Settings
 from .wiring import open_stores, sealing
 
@@ -75,12 +75,10 @@ def keeping(settings: Settings) -> Generator[tuple[AnyRecorder, Keyring, Checkpo
         recorder.close()
 
 
-def audit_data(
-    settings: Settings, pins: Sequence[str], hmac_keys: Mapping[str, bytes], progress: Callable[[int], object]
-) -> Verdict:
+def audit_data(settings: Settings, pins: Sequence[str], hmac_keys: Mapping[str, bytes]) -> Verdict:
     """Return the verdict on a store, and on the views beside it. What is not to be reached is `unchecked`."""
     try:
-        with reading(settings) as recorder:
+        with reading(settings) as recorder, counting("facts", _size_of(recorder)) as progress:
             source = WholeLog(recorder, settings.checkpoints)
             verdict = audit(source, pins=pins, hmac_keys=hmac_keys, progress=progress)
         return _with_views(settings, verdict) if verdict.finding is None else verdict
@@ -88,23 +86,33 @@ def audit_data(
         return Verdict(verdict="unchecked", finding=Finding(reason=error.message))
 
 
+def _size_of(recorder: AnyRecorder) -> int | None:
+    """Return how many facts the store says it holds, for a bar."""
+    try:
+        return recorder.head()
+    except (LogUnavailable, IndexError, TypeError):
+        return None
+
+
 def _with_views(settings: Settings, verdict: Verdict) -> Verdict:
     """Fold the facts again, and compare with the views as far as these are; a view that is not there is no fault."""
     if not settings.database and not (settings.data / "views.db").exists():
         return verdict
-    with open_stores(settings, MemoryWakeups()) as stores:
-        compared = 0
-        for view in VIEWS:
-            checked = check(stores.views, stores.log, view, MemoryViews())
-            compared += checked.comparable
-            if checked.differences:
-                finding = Finding(
-                    reason="a view is not what the facts fold into",
-                    field=f"{view.name} {checked.differences[0].key}",
-                    last=checked.position,
-                )
-                return msgspec.structs.replace(verdict, verdict="tampered", finding=finding)
-    return msgspec.structs.replace(verdict, views=compared)
+    with (
+        open_stores(settings, MemoryWakeups()) as stores,
+        scratch_views() as scratch,
+        counting("facts folded again", verdict.size) as progress,
+    ):
+        found = check(stores.views, stores.log, VIEWS, scratch, progress)
+    for checked in found:
+        if checked.differences:
+            finding = Finding(
+                reason="a view is not what the facts fold into",
+                field=f"{checked.view} {checked.differences[0].key}",
+                last=checked.position,
+            )
+            return msgspec.structs.replace(verdict, verdict="tampered", finding=finding)
+    return msgspec.structs.replace(verdict, views=sum(checked.comparable for checked in found))
 
 
 def read_pin(path: Path) -> str:
@@ -133,13 +141,13 @@ def read_hmac_keys(paths: Sequence[Path]) -> dict[str, bytes]:
 
 
 @contextmanager
-def counting(size: int | None) -> Generator[Callable[[int], object]]:
+def counting(what: str, size: int | None) -> Generator[Callable[[int], object]]:
     """Give what is told how many facts were looked at: a bar on a terminal, a line now and then elsewhere."""
     console = Console(file=sys.stderr)
     if not console.is_terminal:
-        yield lambda facts: note(f"{facts} facts") if facts and facts % LINE_EVERY == 0 else None
+        yield lambda facts: note(f"{facts} {what}") if facts and facts % LINE_EVERY == 0 else None
         return
-    columns = (TextColumn("facts"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("facts", total=size)
+        task = bar.add_task(what, total=size)
         yield lambda facts: bar.update(task, completed=facts)

@@ -7,13 +7,13 @@ import click
 import msgspec
 
 from ..adapters.memory import MemoryWakeups
-from ..adapters.memory_views import MemoryViews
 from ..application.check_views import Checked, check
 from ..application.log_port import LogUnavailable
 from ..application.project_views import catch_up, rebuild
 from ..projections.catalogue import VIEWS
 from .output import print_json, print_table
 from .refused import Refused
+from .scratch_views import scratch_views
 from .settings import data_option, json_option, read_settings
 from .wiring import Stores, open_stores
 
@@ -65,7 +65,8 @@ def _built(stores: Stores) -> list[Outcome]:
 
 
 def _compared(stores: Stores) -> list[Outcome]:
-    return [_outcome(check(stores.views, stores.log, view, MemoryViews())) for view in VIEWS]
+    with scratch_views() as scratch:
+        return [_outcome(checked) for checked in check(stores.views, stores.log, VIEWS, scratch)]
 
 
 def _outcome(checked: Checked) -> Outcome:

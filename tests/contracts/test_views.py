@@ -23,6 +23,7 @@ from steersman.application.check_views import CheckableStore, check
 from steersman.application.log_port import Append, LogUnavailable, Undecodable
 from steersman.application.ports import ViewRow
 from steersman.application.project_views import (
+    BATCH,
     QUARANTINE,
     Batches,
     Changes,
@@ -370,7 +371,7 @@ def test_a_quarantine_is_part_of_what_a_rebuild_finds(store: Store, log: Log) ->
     log.undecodable.add(5)
     log.add("c", "c", "c")
     catch_up(store, log, [VIEW])
-    assert check(store, log, VIEW, MemoryViews()).sound
+    assert check(store, log, [VIEW], MemoryViews())[0].sound
     rebuild(store, VIEW)
     catch_up(store, log, [VIEW])
     assert _quarantined(store) == [f"{QUARANTINE}/c", f"{QUARANTINE}/a"]
@@ -495,7 +496,7 @@ def test_what_a_crash_left_half_built_is_finished_by_its_own_version(open_store:
     later = open_store()
     catch_up(later, log, [VIEW])
     assert [head.generation for head in later.heads("tally")] == [half.generation]
-    assert check(later, log, VIEW, MemoryViews()).sound
+    assert check(later, log, [VIEW], MemoryViews())[0].sound
 
 
 def test_what_a_crash_left_half_built_of_an_older_version_is_dropped(store: Store, log: Log) -> None:
@@ -524,7 +525,7 @@ def test_a_check_finds_every_row_that_is_wrong_missing_or_too_many(store: Store,
     (head,) = store.heads("tally")
     wrong: Changes = {"a": placed(1, b"tampered"), "b": None, "d": placed(9)}
     store.extend("tally", head.generation, after=3, upto=3, fold=lambda _: wrong)
-    found = check(store, log, VIEW, MemoryViews())
+    found = check(store, log, [VIEW], MemoryViews())[0]
     assert [one.key for one in found.differences] == ["a", "b", "d"]
     assert [(one.stored is None, one.rebuilt is None) for one in found.differences] == [
         (False, False),
@@ -540,23 +541,39 @@ def test_a_row_in_the_wrong_place_is_a_difference(store: Store, log: Log) -> Non
     (head,) = store.heads("tally")
     body = store.get("tally", "a") or b""
     store.extend("tally", head.generation, after=1, upto=1, fold=lambda _: {"a": placed(2, body)})
-    assert not check(store, log, VIEW, MemoryViews()).sound
+    assert not check(store, log, [VIEW], MemoryViews())[0].sound
 
 
 def test_a_check_compares_at_the_position_of_the_view_and_not_of_the_log(store: Store, log: Log) -> None:
     log.add("a", "a")
     catch_up(store, log, [VIEW])
     log.add("a", "b")
-    found = check(store, log, VIEW, MemoryViews())
+    found = check(store, log, [VIEW], MemoryViews())[0]
     assert found.sound
     assert found.position == 2
 
 
+def test_views_that_are_checked_together_read_the_log_once_each_up_to_where_it_is(store: Store, log: Log) -> None:
+    other = View("other", 1, Tally, apply=tally, place=lambda row: ("all", row.first))
+    log.add(*("a", "b") * BATCH)
+    catch_up(store, log, [VIEW])
+    log.add("a")
+    catch_up(store, log, [other])
+    reads: list[int] = []
+    read = log.read
+    log.read = lambda after=0, limit=500: reads.append(after) or read(after, limit)  # type: ignore[method-assign,func-returns-value]
+    seen: list[int] = []
+    one, two = check(store, log, [VIEW, other], MemoryViews(), seen.append)
+    assert (one.sound, one.position, two.sound, two.position) == (True, 2 * BATCH, True, 2 * BATCH + 1)
+    assert reads == [0, BATCH, 2 * BATCH]
+    assert seen == [BATCH, 2 * BATCH, 2 * BATCH + 1]
+
+
 def test_a_view_of_another_version_cannot_be_checked(store: Store, log: Log) -> None:
     log.add("a")
-    assert not check(store, log, VIEW, MemoryViews()).sound
+    assert not check(store, log, [VIEW], MemoryViews())[0].sound
     catch_up(store, log, [VIEW])
-    assert not check(store, log, view(version=2), MemoryViews()).sound
+    assert not check(store, log, [view(version=2)], MemoryViews())[0].sound
 
 
 def test_a_snapshot_stays_as_it_was_while_the_view_goes_on(open_store: Open, log: Log) -> None:
