@@ -14,8 +14,6 @@ def copy_database(source: Path, target: Path) -> None:
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         with closing(sqlite3.connect(target)) as write:
             read.backup(write)  # all pages in one step: one moment
-            # A copy is one file, with no journal that somebody could forget to take along.
-            write.execute("PRAGMA journal_mode = DELETE")
     sync(target)
 
 

@@ -44,6 +44,7 @@ def command(data: Path | None, target: Path) -> None:
 
 def back_up(settings: Settings, target: Path) -> None:
     """On return *target* is a whole backup, or, if this raises, not there at all."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     made = target.with_name(f".{target.name}.{os.getpid()}")
     made.mkdir(mode=0o700)
     try:

@@ -51,10 +51,10 @@ def restore(service: Service, backup: Path, *, keep_checkpoints: bool) -> None:
         (service.data / "checkpoints.log").write_bytes(kept)
 
 
-def verified(service: Service) -> str:
-    """Return the verdict on the data directory."""
+def verified(data: Path) -> str:
+    """Return the verdict on a data directory."""
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "steersman.ops.command_line", "audit", "verify", "--json", "--data", service.data],
+        [sys.executable, "-P", "-m", "steersman.ops.command_line", "audit", "verify", "--json", "--data", data],
         capture_output=True,
         text=True,
         check=False,
@@ -96,10 +96,11 @@ def test_a_backup_of_a_service_at_work_goes_on_where_it_was(
     run_id = api.orchestrate(api.project(repository.path), part("only", write("a.txt", "a\n")))
     api.until(run_id, GATE)
     wait_until(lambda: api.get("/health")["views"]["run_list"]["lag"] == 0, "nothing more is stored")
-    backup = tmp_path / "backup"
+    backup = tmp_path / "backups" / "monday"
     steersman("backup", "--data", service.data, "--to", backup)
     assert {path.name for path in backup.iterdir()} == {"checkpoints.log", "log.db", "tokens.db"}
     assert [stat.S_IMODE(path.stat().st_mode) for path in (backup, *backup.iterdir())] == [0o700, *[0o600] * 3]
+    assert verified(backup) == "clean"
     service.kill()
     restore(service, backup, keep_checkpoints=False)
     api = Api(service.start())
@@ -107,7 +108,7 @@ def test_a_backup_of_a_service_at_work_goes_on_where_it_was(
     api.until(run_id, "coordinator.assembly_completed")
     assert repository.files["a.txt"] == "a"
     service.stop()
-    assert verified(service) == "clean"
+    assert verified(service.data) == "clean"
 
 
 @pytest.mark.parametrize("kept", ["the file", "one checkpoint"])
@@ -133,7 +134,7 @@ def test_what_was_signed_after_a_backup_has_to_be_accepted_as_lost(
     api = Api(service.start())
     api.post(f"/api/projects/{project}/team/members", {"role_id": "tester"})
     service.stop()
-    assert verified(service) == "clean"
+    assert verified(service.data) == "clean"
     (lost,) = {parse_checkpoint(checkpoint).origin}
     origins = [parse_checkpoint(note).origin for note in read_notes(service.data / "checkpoints.log")]
     assert origins[-1] != lost
