@@ -24,7 +24,7 @@ from .work import orchestration
 
 STEERERS = 6
 #: Faults that overlap.
-HURTERS = 2
+HURTERS = 3
 #: How often a correction is chosen anew when it is refused.
 TRIES = 20
 STALE_SECONDS = 2
@@ -68,6 +68,8 @@ class Campaign:
         self.subscribers: list[Subscriber] = []
         self.acknowledged: list[Acknowledged] = []
         self.sent: list[str] = []
+        #: Approvals and refusals that were acknowledged, as (run, verb).
+        self.decisions: list[tuple[str, str]] = []
         self.verbs: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         #: What could not be done, in words: each is a finding.
@@ -191,6 +193,8 @@ class Campaign:
                 self.verbs[steer.verb] += 1
             else:
                 self.refused[f"{steer.verb}: {answer.status} {_error(answer.body)}"] += 1
+            if done and steer.verb in ("approve", "decline"):
+                self.decisions.append((run_id, steer.verb))
             if done and steer.directs:
                 self.acknowledged += [
                     Acknowledged(mark=steer.mark, directive_id=d, root=run_id) for d in told or [None]

@@ -67,6 +67,21 @@ def every_run_is_started_once(
     return found
 
 
+def acknowledged_decisions_are_stored(facts: Iterable[Entry], told: Iterable[tuple[str, str]]) -> list[Violation]:
+    """Every approval and every refusal that was acknowledged, as (run, verb), is on its run's log."""
+    verbs = {APPROVED: "approve", DECLINED: "decline"}
+    stored = Counter((fact.root, verbs[fact.type]) for fact in of_type(facts, *verbs))
+    return [
+        Violation(
+            invariant="acknowledged is stored",
+            message=f"{root}: {count} times {verb} was acknowledged, and is stored {stored[root, verb]} times",
+            root=root,
+        )
+        for (root, verb), count in Counter(told).items()
+        if stored[root, verb] < count
+    ]
+
+
 def every_gate_is_decided_once(facts: Iterable[Entry]) -> list[Violation]:
     """Of the decisions about a gate the first one wins: no second one is on the log, and none of an unopened gate."""
     found: list[Violation] = []
@@ -97,7 +112,7 @@ def every_run_comes_to_rest(facts: Iterable[Entry]) -> list[Violation]:
 
 def _rest_of(root: str, tree: Sequence[Entry]) -> list[Violation]:
     last: Entry | None = None
-    merges = 0
+    merges = cleared = 0
     children: dict[str, Entry] = {}
     subtasks: dict[int, Entry] = {}
     for fact in tree:
@@ -109,6 +124,8 @@ def _rest_of(root: str, tree: Sequence[Entry]) -> list[Violation]:
             child = fact.payload.get("childRunId")
             if fact.type == "subtask.dispatched" and child in children:
                 children[child] = fact  # it goes on
+        elif fact.type == "run.worktrees_removed":
+            cleared = fact.position
         elif fact.run is not None and (fact.type == "run.started" or fact.type in CHILD_ENDS):
             children[fact.run] = fact
     found: list[Violation] = []
@@ -124,6 +141,9 @@ def _rest_of(root: str, tree: Sequence[Entry]) -> list[Violation]:
             if step.type not in CHILD_ENDS:
                 why = f"{last.type} at {last.position} ended {root}, and its child {child} never ended"
                 found.append(Violation(invariant="nothing runs unowned", message=why, root=root, about=(child,)))
+    if last is not None and last.type in OVER and cleared < last.position:
+        why = f"{root} is over since {last.position}, and its worktrees were not cleared away"
+        found.append(Violation(invariant="comes to rest", message=why, root=root))
     if merges > 1:
         found.append(Violation(invariant="merged once", message=f"{root} was merged {merges} times", root=root))
     return found

@@ -26,12 +26,16 @@ def settle(client: Client, runs: Sequence[str], chance: random.Random, acknowled
         tries += 1
         for run_id in tuple(left):
             situation = look(client, run_id, chance)
-            if is_at_rest(situation):
+            if is_at_rest(situation) and not outstanding(client, run_id, chance):
                 left.remove(run_id)
             else:
                 _help(client, situation, f"{tries}", chance, acknowledged)
         time.sleep(AGAIN_SECONDS)
-    stuck = [f"{run_id} did not come to rest: {told(look(client, run_id, chance))}" for run_id in left]
+    stuck = [
+        f"{run_id} did not come to rest: {told(look(client, run_id, chance))}, "
+        f"outstanding {outstanding(client, run_id, chance)}"
+        for run_id in left
+    ]
     return stuck + _stand_still(client, chance, until)
 
 
@@ -40,6 +44,12 @@ def is_at_rest(situation: Situation) -> bool:
     run = situation.run
     stands = run["status"] in (*OVER, "awaiting_review") or run["coordinator_status"] in PARKED
     return stands and all(d["status"] in CLOSED for d in situation.directives) and not situation.workers
+
+
+def outstanding(client: Client, run_id: str, chance: random.Random) -> list[str]:
+    """Return what the log of a run calls for and no fact has proved, as the service explains it."""
+    explained = client.get(f"/api/runs/{run_id}/explain", chance)
+    return [f"{effect['effectId']} {effect['state']}" for effect in explained["effects"]]
 
 
 def told(situation: Situation) -> str:

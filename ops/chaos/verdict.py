@@ -42,6 +42,7 @@ def judge(campaign: Campaign, client: Client) -> tuple[list[Entry], list[Violati
     found += check_steering.prompted_once(_histories(campaign.data), TURN_LINE, CONTINUES)
     found += check_runs.every_run_is_started_once(facts, campaign.runs, campaign.goals)
     found += check_runs.every_gate_is_decided_once(facts)
+    found += check_runs.acknowledged_decisions_are_stored(facts, campaign.decisions)
     found += check_runs.every_run_comes_to_rest(facts)
     found += check_runs.numbers_have_no_gap(facts)
     found += _audit(campaign)

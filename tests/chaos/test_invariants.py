@@ -141,6 +141,12 @@ WHOLE = {
     "a run": lambda: started(*DONE),
     "an approval": lambda: of(GATES, gate(), gate(APPROVED)),
     "an approval after a merge that was blocked": lambda: of(GATES, gate(), gate(APPROVED), BLOCKED, gate(APPROVED)),
+    "a stored approval": lambda: check_runs.acknowledged_decisions_are_stored(
+        log(gate(), gate(APPROVED)), [(ROOT, "approve")]
+    ),
+    "a run that is over": lambda: of(
+        REST, *DONE, gate("coordinator.assembly_declined"), ("run.worktrees_removed", None, {})
+    ),
     "a run at its gate": lambda: of(REST, *DONE),
     "numbers": lambda: of(check_runs.numbers_have_no_gap, *DONE, *STEERED),
 }
@@ -209,6 +215,11 @@ BROKEN = {
     "a child outlives its run": (
         lambda: of(REST, began(), ("run.started", CHILD, {}), ("run.cancelled", ROOT, {})),
         "nothing runs unowned",
+    ),
+    "an ended run leaves its worktrees": (lambda: of(REST, began(), ("run.failed", ROOT, {})), "comes to rest"),
+    "an acknowledged approval is lost": (
+        lambda: check_runs.acknowledged_decisions_are_stored(log(*DONE), [(ROOT, "approve")]),
+        "acknowledged is stored",
     ),
     "a run is merged twice": (
         lambda: of(
