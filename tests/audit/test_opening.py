@@ -254,14 +254,14 @@ class Full:
         self._append = file._append
         file._append = self.append  # type: ignore[method-assign]
 
-    def append(self, line: bytes) -> None:
+    def append(self, line: bytes) -> int:
         if self.times:
             self.times -= 1
             if self.half:
                 with self.file.path.open("ab") as file:
                     file.write(line[:50])
             raise OSError(28, "No space left on device")
-        self._append(line)
+        return self._append(line)
 
 
 @pytest.mark.parametrize("half", [False, True], ids=["nothing written", "half a line written"])
