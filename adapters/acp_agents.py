@@ -29,10 +29,12 @@ class AcpAgents:
         data_dir: Path,
         *,
         start_timeout_seconds: float = START_TIMEOUT_SECONDS,
+        held: Sequence[int] = (),
     ) -> None:
-        """Read agents.toml. Raises AgentsFileInvalid."""
+        """Read agents.toml. Each keeper holds the descriptors *held* open while it lives. Raises AgentsFileInvalid."""
         self._agents = read_agents(agents_file, data_dir)
         self._start_timeout_seconds = start_timeout_seconds
+        self._held = held
         self._until: float | None = None
         self._processes: set[AgentProcess] = set()
         self._sessions: set[AcpSession] = set()
@@ -105,7 +107,7 @@ class AcpAgents:
         self.close()
 
     async def _start(self, launch: Launch, request: SessionRequest) -> AcpSession:
-        process = await AgentProcess.start(launch, self._until)
+        process = await AgentProcess.start(launch, self._until, self._held)
         self._processes.add(process)
         process.extend(self._until)  # it may have been renewed while this one started
         session = AcpSession(self._loop, process, request)

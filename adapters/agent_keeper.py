@@ -211,12 +211,17 @@ def stand_guard(inner: int, status: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run a keeper: `agent_keeper CONTROL_FD STATUS_FD`. The first command on the control pipe starts the agent."""
+    """
+    Run a keeper: `agent_keeper CONTROL_FD STATUS_FD [FD…]`. The first command on the control pipe starts the agent.
+
+    Further descriptors stay open until both halves have ended, and are not the agent's: a lock on one of them shows
+    whoever looks from outside that something is still kept here.
+    """
     if sys.platform != "linux":
         sys.stderr.write("the agent keeper needs Linux: /proc, prctl and pidfds\n")
         return errno.ENOSYS
     control, status = int(arguments[0]), int(arguments[1])
-    for descriptor in (control, status):
+    for descriptor in map(int, arguments):
         os.set_inheritable(descriptor, False)
     with contextlib.suppress(PermissionError):
         os.setsid()  # refused when we lead a session already

@@ -58,9 +58,13 @@ class AgentProcess:
         self.stdout: asyncio.StreamReader
 
     @classmethod
-    async def start(cls, launch: Launch, until: float | None) -> "AgentProcess":
-        """Return once the agent's program runs. Raises AgentFailed (agent_not_installed) if it cannot be started."""
-        popen, ours = await asyncio.to_thread(start_keeper, launch.env)
+    async def start(cls, launch: Launch, until: float | None, held: Sequence[int] = ()) -> "AgentProcess":
+        """
+        Return once the agent's program runs; its keeper holds the descriptors *held* open for as long as it lives.
+
+        Raises AgentFailed (agent_not_installed) if it cannot be started.
+        """
+        popen, ours = await asyncio.to_thread(start_keeper, launch.env, held)
         process = cls(asyncio.get_running_loop(), popen, ours["control"])
         await process._attach(ours)
         process.extend(until)
@@ -203,7 +207,7 @@ class AgentProcess:
                 data = data[os.write(self._control, data) :]
 
 
-def start_keeper(env: Mapping[str, str]) -> "tuple[subprocess.Popen[bytes], dict[str, int]]":
+def start_keeper(env: Mapping[str, str], held: Sequence[int] = ()) -> "tuple[subprocess.Popen[bytes], dict[str, int]]":
     """Start a keeper that has no agent yet; return it and our ends of its pipes, by name."""
     pipes = {name: os.pipe() for name in ("stdin", "stdout", "stderr", "control", "status")}
     ours = {name: pipe[name in ("stdin", "control")] for name, pipe in pipes.items()}
@@ -211,11 +215,11 @@ def start_keeper(env: Mapping[str, str]) -> "tuple[subprocess.Popen[bytes], dict
     try:
         popen = subprocess.Popen(
             # -I: nothing in the environment or the working directory may put other modules in its way.
-            [sys.executable, "-I", "-m", KEEPER, str(theirs["control"]), str(theirs["status"])],
+            [sys.executable, "-I", "-m", KEEPER, *map(str, (theirs["control"], theirs["status"], *held))],
             stdin=theirs["stdin"],
             stdout=theirs["stdout"],
             stderr=theirs["stderr"],
-            pass_fds=(theirs["control"], theirs["status"]),
+            pass_fds=(theirs["control"], theirs["status"], *held),
             env=dict(env),  # the agent's, not ours: whoever may read the keeper's finds no secret there
             cwd="/",
             start_new_session=True,

@@ -23,7 +23,9 @@ _INHERITED = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER")
 class KeptCommands:
     """The port `Commands`. Closing it kills what runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, held: Sequence[int] = ()) -> None:
+        """Each keeper holds the descriptors *held* open while it lives."""
+        self._held = held
         self._lock = Lock()
         self._running: set[Task[Any]] = set()
         self._processes: dict[AgentProcess, asyncio.AbstractEventLoop] = {}
@@ -69,7 +71,7 @@ class KeptCommands:
                 self._running.discard(task)
 
     async def _run(self, launch: Launch, timeout_seconds: float) -> CommandResult:
-        process = await AgentProcess.start(launch, self._until)
+        process = await AgentProcess.start(launch, self._until, self._held)
         with self._lock:
             self._processes[process] = asyncio.get_running_loop()
             process.extend(self._until)

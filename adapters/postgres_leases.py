@@ -11,6 +11,7 @@ import psycopg
 from ..application.lease_port import Holder, Standing
 from ..application.log_port import LogUnavailable
 from ..application.under_way import EffectState
+from .process_lock import ProcessLock
 
 CONNECT_TIMEOUT_SECONDS = 3
 #: A renewal that takes longer is worth nothing any more.
@@ -19,11 +20,16 @@ STATEMENT_TIMEOUT: Final = "3s"
 FORGOTTEN_AFTER = 20
 
 LIVE: Final = "SELECT replica FROM replicas WHERE renewed > clock_timestamp() - %(stale)s * interval '1 second'"
-ENTER: Final = "INSERT INTO replicas (replica, renewed) VALUES (%(me)s, clock_timestamp())"
-# Only who is still taken for alive may renew: others may have claimed what a late one held.
+ENTER: Final = (
+    "INSERT INTO replicas (replica, renewed, machine, process)"
+    " VALUES (%(me)s, clock_timestamp(), %(machine)s, %(process)s)"
+)
+NEIGHBOURS: Final = "SELECT replica, process FROM replicas WHERE machine = %(machine)s AND process <> %(process)s"
+# Only who is still taken for alive may renew: others may have claimed what a late one held. Said of the row itself, so
+# that it is looked at again when the row was changed while we waited for it.
 RENEW: Final = (
     "UPDATE replicas SET renewed = clock_timestamp(), draining = %(draining)s"
-    f" WHERE replica = %(me)s AND replica IN ({LIVE})"
+    " WHERE replica = %(me)s AND renewed > clock_timestamp() - %(stale)s * interval '1 second'"
 )
 FORGET: Final = "DELETE FROM replicas WHERE renewed < clock_timestamp() - %(forgotten)s * interval '1 second'"
 OPEN: Final = "SELECT root, epoch, replica FROM leases WHERE is_open AND (replica IS NULL OR replica <> %(me)s)"
@@ -56,10 +62,15 @@ COUNTS: Final = (
 
 
 class PostgresLeases:
-    """The port `Leases`. One connection, made anew after each fault; its tables are made with the log's."""
+    """
+    The port `Leases`. One connection, made anew after each fault; its tables are made with the log's.
 
-    def __init__(self, url: str, stale_seconds: float) -> None:
+    A process of the same machine is known to be gone by its lock, before it was silent for long.
+    """
+
+    def __init__(self, url: str, stale_seconds: float, process: ProcessLock) -> None:
         self._url = url
+        self._process = process
         self._stale_seconds = stale_seconds
         self._connection: psycopg.Connection | None = None
         self._lock = Lock()
@@ -72,7 +83,8 @@ class PostgresLeases:
     def enter(self, replica: str) -> None:
         """Take up an id that was never used before; the replica is alive from now on."""
         with self._transaction() as connection:
-            connection.execute(ENTER, {"me": replica})
+            machine, process = self._process.machine, self._process.name
+            connection.execute(ENTER, {"me": replica, "machine": machine, "process": process})
             connection.execute(FORGET, {"forgotten": self._stale_seconds * FORGOTTEN_AFTER})
 
     def renew(self, replica: str, *, draining: bool) -> Standing | None:
@@ -81,10 +93,13 @@ class PostgresLeases:
         with self._transaction() as connection:
             if connection.execute(RENEW, values).rowcount == 0:
                 return None
+            gone = self._bury(connection)
             live = {name for (name,) in connection.execute(LIVE, values)}
             driving = {name for (name,) in connection.execute(DRIVING, values)}
             mine = dict(connection.execute(MINE, values).fetchall())
             others = connection.execute(OPEN, values).fetchall()
+        for process in gone:
+            self._process.forget(process)
         loads = dict.fromkeys(driving, 0)
         for holder in [*(replica for _ in mine), *(holder for _, _, holder in others)]:
             if holder in loads:
@@ -115,8 +130,7 @@ class PostgresLeases:
     def leave(self, replica: str) -> None:
         """Let go of every run and of the id."""
         with self._transaction() as connection:
-            connection.execute("UPDATE leases SET replica = NULL, effects = '[]' WHERE replica = %s", (replica,))
-            connection.execute("DELETE FROM replicas WHERE replica = %s", (replica,))
+            _leave(connection, replica)
 
     def report(self, replica: str, effects: Mapping[str, bytes]) -> None:
         """Keep, for whoever asks, how the effects stand (JSON) in each of these runs that the replica holds."""
@@ -150,6 +164,16 @@ class PostgresLeases:
         with self._lock:
             self._drop()
 
+    def _bury(self, connection: psycopg.Connection) -> set[str]:
+        """Let go of what the dead of this machine held; return their processes."""
+        values = {"machine": self._process.machine, "process": self._process.name}
+        gone: set[str] = set()
+        for replica, process in connection.execute(NEIGHBOURS, values).fetchall():
+            if process in gone or self._process.is_gone(process):
+                gone.add(process)
+                _leave(connection, replica)
+        return gone
+
     def _one(self, statement: LiteralString, **values: Any) -> tuple[Any, ...] | None:
         with self._transaction() as connection:
             return connection.execute(statement, self._values(**values)).fetchone()
@@ -180,3 +204,8 @@ class PostgresLeases:
             with suppress(psycopg.Error):
                 self._connection.close()
             self._connection = None
+
+
+def _leave(connection: psycopg.Connection, replica: str) -> None:
+    connection.execute("UPDATE leases SET replica = NULL, effects = '[]' WHERE replica = %s", (replica,))
+    connection.execute("DELETE FROM replicas WHERE replica = %s", (replica,))

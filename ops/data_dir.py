@@ -17,6 +17,7 @@ OURS = (
     "checkpoints.log",
     "serve.lock",
     "home-id",
+    "processes",
     "worktrees",
     "rehearsal",
     "signals",

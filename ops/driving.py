@@ -10,6 +10,7 @@ from ..adapters.acp_agents import AcpAgents
 from ..adapters.git_repositories import GitRepositories
 from ..adapters.kept_commands import KeptCommands
 from ..adapters.postgres_leases import PostgresLeases
+from ..adapters.process_lock import ProcessLock
 from ..adapters.signal_files import SignalDirectory
 from ..application.drive_runs import Driver
 from ..application.keep_leases import LeaseKeeper
@@ -31,12 +32,17 @@ DRAIN_SECONDS = 10.0
 class Driving:
     """One process's part in driving. The role decides what there is of it."""
 
-    def __init__(self, settings: Settings, role: Role, runs: RunLog, agents: AcpAgents) -> None:
+    def __init__(
+        self, settings: Settings, role: Role, runs: RunLog, agents: AcpAgents, process: ProcessLock | None
+    ) -> None:
+        """*process* is the lock of this process, where there are others."""
         self._settings = settings
         self.runs = runs
         self._agents = agents
-        self._commands = KeptCommands()
-        self.leases = PostgresLeases(settings.database, settings.lease_stale_seconds) if settings.database else None
+        self._commands = KeptCommands([process.descriptor] if process else [])
+        self.leases: PostgresLeases | None = None
+        if settings.database is not None and process is not None:
+            self.leases = PostgresLeases(settings.database, settings.lease_stale_seconds, process)
         self.driver: Driver | None = None
         self.keeper: LeaseKeeper | None = None
         self.tenure: Tenure = Alone()

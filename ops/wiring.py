@@ -1,6 +1,6 @@
 """The only place where ports meet adapters: everything that one process stands on, opened in order and closed in reverse."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -20,6 +20,7 @@ from ..adapters.log_opening import sealed_by
 from ..adapters.memory import SYSTEM_CLOCK, MemoryWakeups
 from ..adapters.postgres_log import PostgresLog
 from ..adapters.postgres_views import PostgresViews
+from ..adapters.process_lock import ProcessLock
 from ..adapters.redis_wakeups import AddressInvalid, RedisWakeups
 from ..adapters.sequencer import UNOBSERVED, Observer
 from ..adapters.sqlite_log import SqliteLog
@@ -110,9 +111,10 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
         keeper = ViewKeeper(stores.views, stores.log, wakeups)
         keeper.start()
         stack.callback(keeper.stop)
-        agents = stack.enter_context(_open_agents(settings, agents_file))
+        process = stack.enter_context(closing(ProcessLock(settings.data / "processes"))) if settings.database else None
+        agents = stack.enter_context(_open_agents(settings, agents_file, [process.descriptor] if process else []))
         runs = RunLog(with_crash_point(stores.log), SYSTEM_CLOCK)
-        driving = Driving(settings, role, runs, agents)
+        driving = Driving(settings, role, runs, agents, process)
         if driving.leases is not None:
             settle_home(settings.data, driving.leases)
         services = _services(settings, stores, tokens, feed, agents, driving, wakeups)
@@ -180,8 +182,8 @@ def _open_log(settings: Settings, wakeups: Wakeups, seal: Opens, observer: Obser
     return SqliteLog(settings.data / "log.db", CATALOGUE, announce=announce, seal=seal, observer=observer)
 
 
-def _open_agents(settings: Settings, agents_file: Path | None) -> AcpAgents:
+def _open_agents(settings: Settings, agents_file: Path | None, held: Sequence[int]) -> AcpAgents:
     try:
-        return AcpAgents(agents_file, settings.data)
+        return AcpAgents(agents_file, settings.data, held=held)
     except AgentsFileInvalid as error:
         raise Refused(str(error)) from error

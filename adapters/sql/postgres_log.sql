@@ -76,6 +76,8 @@ INSERT INTO head (id, position) VALUES (1, 0) ON CONFLICT DO NOTHING;
 CREATE TABLE IF NOT EXISTS replicas (
     replica text PRIMARY KEY,
     renewed timestamptz NOT NULL,
+    machine text NOT NULL,
+    process text NOT NULL,
     draining boolean NOT NULL DEFAULT false
 );
 CREATE TABLE IF NOT EXISTS leases (

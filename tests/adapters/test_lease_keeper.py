@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from steersman.adapters.memory import SYSTEM_CLOCK
 from steersman.adapters.postgres_leases import PostgresLeases
 from steersman.adapters.postgres_log import PostgresLog
+from steersman.adapters.process_lock import ProcessLock
 from steersman.application.caller import Caller
 from steersman.application.keep_leases import LeaseKeeper
 from steersman.application.run_log import RunLog
@@ -60,9 +62,10 @@ class Driven:
 class Process:
     """One process: its keeper, and what it drives."""
 
-    def __init__(self, url: str, log: PostgresLog, name: str) -> None:
+    def __init__(self, url: str, log: PostgresLog, name: str, directory: Path) -> None:
         self.ids = (f"{name}{n}" for n in range(100))
-        self.leases = PostgresLeases(url, STALE_SECONDS)
+        self.lock = ProcessLock(directory)
+        self.leases = PostgresLeases(url, STALE_SECONDS, self.lock)
         self.driven = Driven()
         self.renewed: list[float] = []
         self.keeper = LeaseKeeper(self.leases, RunLog(log, SYSTEM_CLOCK), lambda: next(self.ids), self.renewed.append)
@@ -77,19 +80,21 @@ class Process:
         self.driven.may_leave.set()
         self.keeper.stop()
         self.leases.close()
+        self.lock.close()
 
 
 class Place:
     """A database with runs in it, and processes over it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, directory: Path) -> None:
         self.url = url
+        self.directory = directory
         self.log = PostgresLog(url, CATALOGUE)
         self.processes: list[Process] = []
 
     def process(self, name: str) -> Process:
         """Start a process."""
-        self.processes.append(Process(self.url, self.log, name))
+        self.processes.append(Process(self.url, self.log, name, self.directory))
         return self.processes[-1].start()
 
     def start_run(self, run_id: str) -> str:
@@ -138,9 +143,9 @@ class Place:
 
 
 @pytest.fixture
-def place(new_database: Callable[[], str]) -> Iterator[Place]:
+def place(new_database: Callable[[], str], tmp_path: Path) -> Iterator[Place]:
     """An empty database."""
-    place = Place(new_database())
+    place = Place(new_database(), tmp_path)
     try:
         yield place
     finally:

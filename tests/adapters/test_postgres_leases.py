@@ -1,6 +1,11 @@
 """Leases on a real PostgreSQL. Silence is made by turning a replica's last sign of life back, not by waiting for it."""
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -8,8 +13,10 @@ import pytest
 
 from steersman.adapters.postgres_leases import PostgresLeases
 from steersman.adapters.postgres_log import PostgresLog
+from steersman.adapters.process_lock import ProcessLock
 from steersman.application.lease_port import Standing
 from steersman.application.log_port import Fence, Fenced, LogUnavailable
+from steersman.tests import live_agents
 from steersman.tests.contracts.facts import CATALOGUE, append, note
 
 STALE_SECONDS = 600.0
@@ -18,10 +25,12 @@ STALE_SECONDS = 600.0
 class Place:
     """One database, and as many clients of it as a test wants."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, directory: Path) -> None:
         self.url = url
+        self.directory = directory
         self.log = PostgresLog(url, CATALOGUE)
-        self.leases = PostgresLeases(url, STALE_SECONDS)
+        self.process = ProcessLock(directory)
+        self.leases = PostgresLeases(url, STALE_SECONDS, self.process)
 
     def silence(self, replica: str) -> None:
         """Let a replica have been silent for too long."""
@@ -43,15 +52,16 @@ class Place:
 
 
 @pytest.fixture
-def place(new_database: Callable[[], str]) -> Iterator[Place]:
+def place(new_database: Callable[[], str], tmp_path: Path) -> Iterator[Place]:
     """An empty database with two live replicas, a and b."""
-    place = Place(new_database())
+    place = Place(new_database(), tmp_path)
     for replica in ("a", "b"):
         place.leases.enter(replica)
     try:
         yield place
     finally:
         place.leases.close()
+        place.process.close()
         place.log.close()
 
 
@@ -149,3 +159,41 @@ def test_a_connection_that_was_cut_is_made_anew(place: Place) -> None:
     with pytest.raises(LogUnavailable, match="leases cannot be reached"):
         place.leases.renew("a", draining=False)
     assert place.standing("a").held == {"r": 1}
+
+
+#: Enters, claims a run, starts a command under a keeper that inherits its lock, and waits to be killed.
+NEIGHBOUR = """
+import sys, time
+from pathlib import Path
+from steersman.adapters.agent_process import start_keeper
+from steersman.adapters.postgres_leases import PostgresLeases
+from steersman.adapters.process_lock import ProcessLock
+
+url, directory = sys.argv[1], Path(sys.argv[2])
+process = ProcessLock(directory)
+leases = PostgresLeases(url, 600.0, process)
+leases.enter("neighbour")
+print(*leases.claim("neighbour", ["r"]), flush=True)
+keeper, _ = start_keeper({}, [process.descriptor])
+print(keeper.pid, flush=True)
+time.sleep(3600)
+"""
+
+
+def test_a_killed_process_of_this_machine_is_missed_at_once_and_not_before_its_keepers_are_gone(place: Place) -> None:
+    command = [sys.executable, "-P", "-c", NEIGHBOUR, place.url, str(place.directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as neighbour:
+        assert neighbour.stdout is not None
+        assert neighbour.stdout.readline() == "r\n"
+        keeper = int(neighbour.stdout.readline())
+        assert place.standing("a").elsewhere == {"r"}
+        halves = live_agents.family_of(keeper) | {keeper}
+        for half in halves:
+            os.kill(half, signal.SIGSTOP)
+        neighbour.kill()
+        neighbour.wait()
+        assert place.standing("a").elsewhere == {"r"}, "something of it may still be at work"
+        for half in halves:
+            os.kill(half, signal.SIGCONT)
+    live_agents.wait_until(lambda: place.standing("a").free == 1, "it is known to be gone")
+    assert place.leases.claim("a", ["r"]) == {"r": 2}
