@@ -110,9 +110,8 @@ class Workshop:
 
         Raises Closing, LeaseLost when this process has to let go of the run while it waits.
         """
-        until = time.monotonic() + timeout_seconds
+        until, announced = time.monotonic() + timeout_seconds, 0
         while True:
-            head = self.runs.log.head()
             if holds(self.runs.run(root)):
                 return True
             if self.closing:
@@ -121,7 +120,8 @@ class Workshop:
             left = until - time.monotonic()
             if left <= 0:
                 return False
-            self._wakeups.wait(head, min(left, POLL_SECONDS))
+            # From the last announcement, not from the log's head: one that runs ahead of it must not make a busy loop.
+            announced = max(announced, self._wakeups.wait(announced, min(left, POLL_SECONDS)))
 
     @contextmanager
     def session(
