@@ -58,7 +58,7 @@ def run(seed: int, options: Options, *, keep: bool) -> bool:
         campaign = Campaign(seed, options, postgres, cache, home)
         try:
             client = campaign.run(note)
-            facts, violations = judge(campaign, client)
+            facts, violations = judge(campaign, client, note)
         finally:
             campaign.replicas.close()
     note(

@@ -1,7 +1,9 @@
 """Subscribers: each follows one run's feed, from replica to replica, by the id of the last frame that it has."""
 
+import contextlib
 import http.client
 import random
+import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -36,6 +38,7 @@ class Subscriber:
         self._chance = random.Random(seed)
         self._over = threading.Event()
         self._until = 0
+        self._socket: socket.socket | None = None
         self._thread = threading.Thread(target=self._follow, name=name, daemon=True)
 
     def start(self) -> None:
@@ -46,6 +49,10 @@ class Subscriber:
         """Go on until the frame *head* is there; nothing more is to come."""
         self._until = head
         self._over.set()
+        if self._has_all and self._socket is not None:
+            # It waits for a frame that never comes.
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def join(self, seconds: float) -> None:
         """Wait for the end, that long at most."""
@@ -82,6 +89,7 @@ class Subscriber:
             if self.frames:
                 headers["Last-Event-ID"] = str(self._last)
             connection.request("GET", f"/api/runs/{self.run_id}/stream", headers=headers)
+            self._socket = connection.sock
             response = connection.getresponse()
             if response.status != 200:
                 if response.status not in PASSING:
@@ -97,6 +105,7 @@ class Subscriber:
                     return False
             return False
         finally:
+            self._socket = None
             connection.close()
 
 

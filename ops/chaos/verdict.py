@@ -3,7 +3,7 @@
 import json
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,18 @@ TURN_LINE = "Steersman-Turn: "
 CONTINUES = "You were interrupted. Continue exactly where you stopped"
 
 
-def judge(campaign: Campaign, client: Client) -> tuple[list[Entry], list[Violation]]:
+def judge(campaign: Campaign, client: Client, note: Callable[[str], None]) -> tuple[list[Entry], list[Violation]]:
     """End a campaign that is at rest, and return its facts and whatever is wrong with them."""
     chance = random.Random(f"{campaign.seed}/judge")
+    note("comparing what everybody was shown")
     logs = {url: whole_log(client, url, chance) for url in campaign.urls}
     facts = msgspec.convert(next(iter(logs.values())), list[Entry])
     found = check_feeds.replicas_show_one_log(logs)
     found += _feeds(campaign, client, chance)
     client.close()
+    note("ending the replicas")
     campaign.replicas.close()
+    note("checking the history")
     found += check_agents.nobody_is_left(at_work_in(campaign.data / "worktrees"))
     found += check_agents.one_agent_in_each_worktree(_journal(campaign.watch))
     found += check_steering.acknowledged_is_stored_once(facts, campaign.acknowledged, campaign.sent)
