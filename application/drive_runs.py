@@ -7,6 +7,7 @@ more to do than usual, that is all.
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Event as Flag
 from threading import Lock, Thread
@@ -27,6 +28,7 @@ from .carry_out import abandon, carry_out
 from .log_port import Fenced
 from .ports import Wakeups
 from .register_project import load_project
+from .rounds import Outcome, Round, Rounds
 from .tenure import LeaseLost
 from .under_way import EffectState, Held, UnderWay
 from .workshop import Closing, Workshop
@@ -61,6 +63,7 @@ class Driver:
         #: Effects that are no longer called for and are being cut short.
         self._abandoned: set[str] = set()
         self._threads: list[Thread] = []
+        self._rounds = Rounds()
 
     def start(self) -> None:
         """Begin to drive. What the log held before is found by the sweep that comes first."""
@@ -88,6 +91,10 @@ class Driver:
     def states(self) -> Mapping[str, Sequence[EffectState]]:
         """Return, by run, how its effects stand."""
         return self._effects.states()
+
+    def rounds(self) -> Sequence[Round]:
+        """Return the newest sweeps and what came of each, the newest first; not more than MAX_ROUNDS."""
+        return self._rounds.newest()
 
     # For whoever holds the leases
 
@@ -138,16 +145,20 @@ class Driver:
         while not self._stopping.is_set():
             if time.monotonic() - swept >= SWEEP_SECONDS:
                 swept = time.monotonic()
-                self._sweep()
+                outcomes = self._sweep()
+                outcomes.extend(self._attempt(root) for root in self._all_news())
+                self._rounds.add(outcomes, time.monotonic() - swept, self._shop.now().isoformat())
             for root in self._next_news():
                 self._attempt(root)
 
-    def _sweep(self) -> None:
+    def _sweep(self) -> list[Outcome]:
         try:
             for root in self._open_runs():
                 self._look_at(root)
         except Exception:
             log.exception("the open runs could not be listed; the next sweep tries again")
+            return ["failed"]
+        return []
 
     def _look_at(self, root: str) -> None:
         """Drive a run that is ours; see to it that somebody drives one that is not."""
@@ -157,31 +168,37 @@ class Driver:
             self._shop.tenure.offer(root)
 
     def _next_news(self) -> set[str]:
-        roots: set[str] = set()
-        try:
-            roots.add(self._news.get(timeout=POLL_SECONDS))
+        """Return the runs to look at, after waiting a little for one."""
+        with suppress(Empty):
+            return {self._news.get(timeout=POLL_SECONDS)} | self._all_news()
+        return self._all_news()
+
+    def _all_news(self) -> set[str]:
+        roots = self._effects.due()
+        with suppress(Empty):
             while True:
                 roots.add(self._news.get_nowait())
-        except Empty:
-            pass
-        return roots | self._effects.due()
+        return roots
 
     # One run
 
-    def _attempt(self, root: str) -> None:
+    def _attempt(self, root: str) -> Outcome:
         if not self._shop.tenure.holds(root):
-            return
+            return "rested"
         try:
-            self._drive(root)
+            return "acted" if self._drive(root) else "rested"
         except (LeaseLost, Fenced):
             # Whoever has the run now drives it.
-            return
+            return "rested"
         except Exception as error:
             # One run that cannot be driven now must not keep the others waiting.
             log.exception("a run could not be driven; trying again later", run=root)
             self._effects.hold(f"{root}/drive", root, error, self._shop.now())
+            return "failed"
 
-    def _drive(self, root: str) -> None:
+    def _drive(self, root: str) -> bool:
+        """Take a run as far as it goes now; return whether anything was decided or begun."""
+        before = self._shop.runs.run(root).root_sequence
         run = self._advance(root)
         outstanding = next_effects(run)
         stale, next_in_line = self._effects.settle(run, outstanding)
@@ -193,8 +210,8 @@ class Driver:
             self._news.put(waiting)
         for effect in stale:
             self._abandon(effect)
-        for effect in outstanding:
-            self._begin(effect)
+        begun = [self._begin(effect) for effect in outstanding]
+        return any(begun) or run.root_sequence > before
 
     def _abandon(self, effect: Effect) -> None:
         """Cut an effect short, in a thread of its own: an agent that is hard to kill must not hold the other runs."""
@@ -231,9 +248,11 @@ class Driver:
             for member in team
         )
 
-    def _begin(self, effect: Effect) -> None:
-        if self._effects.begin(effect, lambda: self._shop.tenure.holds(effect.run_id)):
+    def _begin(self, effect: Effect) -> bool:
+        begins = self._effects.begin(effect, lambda: self._shop.tenure.holds(effect.run_id))
+        if begins:
             self._in_thread(lambda: self._carry_out(effect), effect.id)
+        return begins
 
     def _in_thread(self, work: Callable[[], None], name: str) -> None:
         thread = Thread(target=work, daemon=True, name=name)

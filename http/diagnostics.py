@@ -16,6 +16,9 @@ from .overview import RunCounts, counts, project_runs
 from .problems import refusals
 from .reading import Reads
 
+#: The name of the recurring task that every service has.
+DRIVER = "Coordinator Heartbeat"
+
 
 class DiskBody(msgspec.Struct, frozen=True, kw_only=True):
     """The file system that holds the data directory."""
@@ -33,10 +36,12 @@ class DiagnosticsBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TickRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One round of a recurring task."""
+    """One round of a recurring task: the driver looked at every open run."""
 
     automation_name: str
+    #: In how many runs something was decided or begun.
     acted_count: int
+    #: How many runs could not be driven.
     error_count: int
     duration_ms: int
     recorded_at: str
@@ -44,11 +49,13 @@ class TickRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 class HeartbeatBody(msgspec.Struct, frozen=True, kw_only=True):
     """
-    The newest rounds. Runs here are driven by the log's own growth, so no recurring task writes any; `position` is what
-    moves while the service lives.
+    The newest rounds of the process that answers, the newest first, at most 100; none from one that drives no runs.
+
+    Runs are driven by the log's own growth; a round looks at every open run, so that nothing is ever forgotten.
     """
 
-    tick_records: Sequence[TickRecord] = ()
+    tick_records: Sequence[TickRecord]
+    #: The log's head: what moves while anything happens.
     position: int
 
 
@@ -79,7 +86,17 @@ def show_diagnostics(reading: Reads) -> DiagnosticsBody:
 @get("/api/diagnostics/heartbeat", sync_to_thread=True, responses=refusals())
 def show_heartbeat(reading: Reads) -> HeartbeatBody:
     """Return what recurring tasks did of late."""
-    return HeartbeatBody(position=reading.services.log.head())
+    records = [
+        TickRecord(
+            automation_name=DRIVER,
+            acted_count=found.acted,
+            error_count=found.failed,
+            duration_ms=found.milliseconds,
+            recorded_at=found.at,
+        )
+        for found in reading.services.rounds()
+    ]
+    return HeartbeatBody(tick_records=records, position=reading.services.log.head())
 
 
 @get("/api/projects/{project_id:str}/diagnostics", sync_to_thread=True, responses=refusals(404))

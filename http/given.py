@@ -15,6 +15,7 @@ from ..application.git_port import Repositories
 from ..application.lease_port import Holder
 from ..application.log_port import EventLog
 from ..application.ports import Clock, Views
+from ..application.rounds import Round
 from ..application.run_log import RunLog
 from ..application.tenure import Alone, Tenure
 from ..domain.event import Fact
@@ -185,6 +186,8 @@ class Services:
     tenure: Tenure = field(default_factory=Alone)
     #: Who drives a run; None: nobody does now. May raise LogUnavailable.
     holder: Callable[[str], Holder | None] = lambda _: None
+    #: What this process came to when it last looked at every open run, the newest first.
+    rounds: Callable[[], Sequence[Round]] = lambda: ()
     #: Set when the process is about to end: it takes no new work.
     draining: Event = field(default_factory=Event)
 

@@ -1,6 +1,6 @@
 """What drives the runs of a process: its tenure, and what carries it out; nothing, in a process that only takes commands."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Literal
@@ -16,6 +16,7 @@ from ..application.drive_runs import Driver
 from ..application.keep_leases import LeaseKeeper
 from ..application.lease_port import Holder
 from ..application.ports import Views, Wakeups
+from ..application.rounds import Round
 from ..application.run_log import RunLog
 from ..application.tenure import Absent, Alone, Tenure
 from ..application.workshop import Workshop
@@ -68,6 +69,10 @@ class Driving:
         if self.leases is None:
             return dict(NO_LEASES)
         return {"held": len(self.keeper.held) if self.keeper else 0, "stale": self.leases.counts()["free"]}
+
+    def rounds(self) -> Sequence[Round]:
+        """Return the newest rounds of this process over the open runs; none in one that drives nothing."""
+        return self.driver.rounds() if self.driver else ()
 
     def drain(self) -> None:
         """Begin nothing more, and let go of what is at rest. On return only agents are at work, or the time is over."""

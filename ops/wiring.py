@@ -164,6 +164,7 @@ def _services(
         counts=Counts(agents=lambda: agents.running, leases=driving.counts),
         tenure=driving.tenure,
         holder=driving.holder,
+        rounds=driving.rounds,
         redis=lambda: wakeups.state.state if isinstance(wakeups, RedisWakeups) else None,
     )
 

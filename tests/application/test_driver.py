@@ -9,11 +9,13 @@ import pytest
 
 from steersman.application import drive_runs, end_turn, pause_worker, under_way
 from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
+from steersman.application.rounds import MAX_ROUNDS, Rounds
 from steersman.domain.child_run import Paused, ProcessesKilled, RunFailed, TurnOpened
 from steersman.domain.directive import RevisionExecution
 from steersman.domain.run import Run
 from steersman.tests.application.outside import Session, writes_its_part
 from steersman.tests.application.service import Service, part
+from steersman.tests.live_agents import wait_until
 
 
 @pytest.fixture
@@ -301,3 +303,26 @@ def test_a_stop_while_the_planner_works_ends_the_run_as_stopped(service: Service
     run = service.wait(lambda run: run.worktrees_removed)
     assert (run.status, run.result) == ("failed", "steering_stop")
     assert service.directive("s").status == "applied"
+
+
+def test_each_round_over_the_open_runs_tells_what_it_came_to_and_only_the_newest_are_kept(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drive_runs, "SWEEP_SECONDS", 0.05)
+    service.start(part("One"))
+    service.serve(open_runs=["r"])
+    service.wait(gate)
+    driver = service.driver
+    assert driver is not None
+    wait_until(lambda: len(driver.rounds()) > 1, "a second round")
+    assert driver.rounds()[-1].acted == 1
+    wait_until(lambda: driver.rounds()[0].acted == 0, "a round with nothing to do")
+    assert {found.failed for found in driver.rounds()} == {0}
+    monkeypatch.setattr(service.shop.runs, "run", lambda _: 1 / 0)
+    wait_until(lambda: driver.rounds()[0].failed == 1, "a round that fails")
+    monkeypatch.undo()
+    rounds = Rounds()
+    for n in range(MAX_ROUNDS + 5):
+        rounds.add(["acted"] * n, 0.5, str(n))
+    assert [found.acted for found in rounds.newest()] == list(range(MAX_ROUNDS + 4, 4, -1))
+    assert rounds.newest()[0].milliseconds == 500

@@ -17,6 +17,8 @@ def test_a_goal_becomes_a_merge_commit_that_holds_the_work_of_all_children(api: 
     (gate,) = [frame.data for frame in api.until(run_id, GATE) if frame.event == GATE]
     assert repository.git("rev-parse", "main") == before
     assert api.get(f"/api/runs/{run_id}")["status"] == "awaiting_review"
+    beats = api.get("/api/diagnostics/heartbeat")["tick_records"]
+    assert {(beat["automation_name"], beat["error_count"]) for beat in beats} == {("Coordinator Heartbeat", 0)}
     files = api.get(f"/api/runs/{run_id}/assembly/files")
     assert [(file["path"], file["status"]) for file in files] == [(f"{n}.txt", "added") for n in "abc"]
 
