@@ -1,7 +1,8 @@
 """A healthy log is never accused, whatever has happened to it; and a run's bundle says how far it is complete."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
+import subprocess
+import sys
 from pathlib import Path
 
 import proofbundle
@@ -37,12 +38,28 @@ def test_restarts_rotations_and_erased_texts_are_no_tampering(world: World) -> N
 
 
 def test_processes_that_append_together_leave_one_sound_log(store: World) -> None:
-    logs = [store.open(), store.open()]
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda n: put(logs[n % 2], said(f"r{n}", "Here."), said(f"r{n}", "There.")), range(40)))
-    verdict = store.audit(hmac_keys=store.hmac_keys, pins=[logs[0].checkpoint()])
-    assert (verdict.verdict, verdict.finding, verdict.size) == ("clean", None, 81)
-    assert verdict.chained == 81
+    store.open().close()  # with its first fact
+    arguments = (store.kind, str(store.place), str(store.home))
+    command = (sys.executable, "-P", "-m", "steersman.tests.audit.writer", *arguments)
+    writers = [
+        subprocess.Popen([*command, name, "8", "10"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for name in ("one", "other")
+    ]
+    assert [writer.stdout.readline() for writer in writers if writer.stdout] == ["ready 0\n"] * 2
+    for writer in writers:
+        assert writer.stdin
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    told = [writer.communicate()[0].split() for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0]
+    ours, theirs = ([int(position) for position in words[1::2]] for words in told)
+    assert sorted(ours + theirs) == list(range(2, 162))
+    assert min(theirs) < max(ours), "they took turns"
+    assert min(ours) < max(theirs), "they took turns"
+    log = store.open()
+    verdict = store.audit(hmac_keys=store.hmac_keys, pins=[log.checkpoint()])
+    assert (verdict.verdict, verdict.finding, verdict.size) == ("clean", None, 161)
+    assert verdict.chained == 161
 
 
 def test_an_accepted_restore_is_no_tampering_unless_somebody_pinned_what_was_lost(store: World) -> None:

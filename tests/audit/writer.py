@@ -1,8 +1,10 @@
-"""Append from many threads until somebody kills this process; say what was acknowledged, each on its own line."""
+"""
+Append from many threads, so often or until somebody kills this process; say what was acknowledged, each on its own line.
+"""
 
 import os
 import sys
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from threading import Thread
 
@@ -15,26 +17,31 @@ from steersman.domain.catalogue import CATALOGUE
 from steersman.tests.audit.facts import put, said
 
 
-def main(kind: str, place: str, home: str, life: str, callers: int) -> None:
-    """Open the log and let every caller append, one fact after the other, until the end."""
+def main(kind: str, place: str, home: str, life: str, callers: int, times: int | None) -> None:
+    """Open the log and let every caller append, one fact after the other, so many times or until the end."""
     seal = sealed_by(Keyring(Path(home) / "keys"), CheckpointFile(Path(home) / "checkpoints.log"))
     log = (
         PostgresLog(place, CATALOGUE, seal=seal) if kind == "postgres" else SqliteLog(Path(place), CATALOGUE, seal=seal)
     )
 
     def call(caller: int) -> None:
-        for turn in count():
+        for turn in islice(count(), times):
             command_id = f"{life}-{caller}-{turn}"
             position = put(log, said(f"r{caller}", "One of many."), command_id=command_id)
             # One write, so that a line is there whole or not at all.
             os.write(1, f"{command_id} {position}\n".encode())
 
+    if times is not None:  # others start, too: nobody begins before all of them can
+        os.write(1, b"ready 0\n")
+        sys.stdin.readline()
     threads = [Thread(target=call, args=(caller,), daemon=True) for caller in range(callers)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    log.close()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]))
+    kind, place, home, life, callers, *times = sys.argv[1:]
+    main(kind, place, home, life, int(callers), int(times[0]) if times else None)
