@@ -1,9 +1,11 @@
 """The in-memory twins: a log that forgets everything when the process ends, a clock, wake-ups within one process."""
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from operator import attrgetter
 from threading import Condition, Lock
 
 from ..application.log_port import Answered
@@ -79,6 +81,8 @@ class MemoryRecorder:
         self._macs: list[bytes | None] = []
         self._lock = Lock()
         self._facts: list[FactRow] = []
+        #: The same, by what they are read by.
+        self._lists: dict[tuple[Order, str], list[FactRow]] = {}
         self._words: dict[int, dict[str, bytes]] = {}
         self._answers: dict[AnswerKey, tuple[AnswerRow, str]] = {}
         self._streams = Counter[str]()
@@ -122,15 +126,22 @@ class MemoryRecorder:
             self._hashes.setdefault(node.level, []).append(node.hash)
         self._macs += numbered.macs
         self._head = numbered.head
-        # Readers take no lock: a fact is in the list only when its words are in place.
+        grown: dict[tuple[Order, str], list[FactRow]] = {}
+        for fact in numbered.facts:
+            for place in _places(fact):
+                grown.setdefault(place, []).append(fact)
+        # Readers take no lock: a fact is in a list only when its words are in place, and with all of its append.
         self._facts += numbered.facts
+        for place, facts in grown.items():
+            self._lists.setdefault(place, []).extend(facts)
 
     def rows(self, order: Order, name: str, after: int, limit: int) -> list[StoredRow]:
         """Return the facts that *order* and *name* select, ascending from *after*."""
         if order == "position":
             return [_stored(fact) for fact in self._facts[after : after + max(limit, 0)]]
-        found = [fact for fact in self._facts if _belongs(fact, order, name) and (getattr(fact, order) or 0) > after]
-        return [_stored(fact) for fact in found[: max(limit, 0)]]
+        found = self._lists.get((order, name), [])
+        first = bisect_right(found, after, key=attrgetter(order))
+        return [_stored(fact) for fact in found[first : first + max(limit, 0)]]
 
     def words(self, positions: Sequence[int]) -> dict[int, dict[str, bytes]]:
         """Return the words of these facts that are not erased."""
@@ -242,7 +253,9 @@ def _stored(fact: FactRow) -> StoredRow:
     return StoredRow(fact.position, fact.run, fact.state)
 
 
-def _belongs(fact: FactRow, order: Order, name: str) -> bool:
-    if order == "version":
-        return fact.stream == name
-    return fact.run == name if order == "run_sequence" else fact.root == name and not fact.is_output
+def _places(fact: FactRow) -> Iterator[tuple[Order, str]]:
+    yield "version", fact.stream
+    if fact.run is not None:
+        yield "run_sequence", fact.run
+    if fact.root is not None and not fact.is_output:
+        yield "root_sequence", fact.root

@@ -32,15 +32,17 @@ def test_the_story_has_as_many_appends_as_are_lost_below() -> None:
 @pytest.mark.parametrize("fault_at", range(1, APPENDS + 1))
 def test_a_fault_at_any_append_changes_nothing_about_the_end(fault_at: int, stored: bool) -> None:
     service = tell_the_story(fault_at, stored=stored)
-    run = service.run
+    run, facts = service.run, service.facts
     assert (run.status, run.result, run.worktrees_removed) == ("completed", "assembly_complete", True)
     assert service.directive("d").status == "applied"
-    moves = [e for e in service.told(DirectiveMoved) if e.work_plan_id is None and e.status == "applied"]
+    events = [fact.event for fact in facts]
+    moves = [e for e in events if isinstance(e, DirectiveMoved) and e.work_plan_id is None and e.status == "applied"]
     assert len(moves) == 1
-    confirmed = Counter(e.child_run_id for e in service.told(RevisionExecution) if e.state == "effect_confirmed")
+    revisions = [event for event in events if isinstance(event, RevisionExecution)]
+    confirmed = Counter(revision.child_run_id for revision in revisions if revision.state == "effect_confirmed")
     assert list(confirmed.values()) == [1]
-    turns = Counter(fact.run for fact in service.facts if isinstance(fact.event, TurnOpened))
-    commits = Counter(fact.run for fact in service.facts if isinstance(fact.event, TreeCommitted))
+    turns = Counter(fact.run for fact in facts if isinstance(fact.event, TurnOpened))
+    commits = Counter(fact.run for fact in facts if isinstance(fact.event, TreeCommitted))
     assert turns == commits
     files = service.merged()
     for child in run.children.values():
