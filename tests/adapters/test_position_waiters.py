@@ -12,7 +12,7 @@ def test_a_waiter_looks_again_although_nobody_in_this_process_told_it_to() -> No
         target=lambda: reached.append(PositionWaiters().wait(lambda: next(positions), 2, 3600)), daemon=True
     )
     waiter.start()
-    waiter.join(30)
+    waiter.join(60)
     assert reached == [True]
 
 

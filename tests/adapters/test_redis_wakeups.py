@@ -13,9 +13,10 @@ from steersman.adapters.redis_wakeups import AddressInvalid, RedisWakeups
 from steersman.tests.redis_server import Proxy, RedisServer
 
 #: Far more than anything here takes.
-PATIENCE_SECONDS = 30.0
-#: What blocks nobody takes less, even here.
-AT_ONCE_SECONDS = 0.2
+PATIENCE_SECONDS = 60.0
+#: What blocks nobody takes less: one call to a server that is away takes ANSWER_SECONDS.
+AT_ONCE_SECONDS = 0.45
+ANSWER_SECONDS = 0.5
 
 
 class World:
@@ -30,7 +31,7 @@ class World:
     def process(self, url: str | None = None, log_name: str | None = None) -> RedisWakeups:
         """Return the wake-ups of one process, quick to notice that nobody answers."""
         wakeups = RedisWakeups(
-            url or self.server.url, answer_seconds=0.5, silence_seconds=0.3, longest_rest_seconds=0.2
+            url or self.server.url, answer_seconds=ANSWER_SECONDS, silence_seconds=0.3, longest_rest_seconds=0.2
         )
         wakeups.start(log_name or self.log_name)
         self.stack.callback(wakeups.close)

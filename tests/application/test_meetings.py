@@ -96,7 +96,7 @@ def test_a_pause_waits_for_an_agent_that_is_just_being_started_and_stops_it(monk
 
     def slowly(request: SessionRequest) -> Session:
         opening.set()
-        assert go_on.wait(30)
+        assert go_on.wait(60)
         return opened(request)
 
     service.agents.open = slowly  # type: ignore[method-assign]
@@ -110,7 +110,7 @@ def test_a_pause_waits_for_an_agent_that_is_just_being_started_and_stops_it(monk
 
     thread = threading.Thread(target=work_until_the_service_ends, daemon=True)
     thread.start()
-    assert opening.wait(30)
+    assert opening.wait(60)
     service.command("p", "pause", 1)
     follow(service)
     (pause,) = effects(service, PauseWorker)
@@ -118,12 +118,12 @@ def test_a_pause_waits_for_an_agent_that_is_just_being_started_and_stops_it(monk
     pausing.start()
     assert not service.told(Paused), "nobody knows yet what the agent that is being started will do"
     go_on.set()
-    pausing.join(30)
+    pausing.join(60)
     assert len(service.told(Paused)) == 1
     stopped += [session.stopped for session in service.agents.alive]
     assert stopped == [True]
     service.shop.close()
-    thread.join(30)
+    thread.join(60)
 
 
 def test_a_round_that_was_left_before_anybody_was_told_of_it_does_not_stand_in_the_next_ones_way() -> None:
@@ -206,7 +206,7 @@ def test_an_agent_that_is_hard_to_kill_does_not_hold_the_other_runs(monkeypatch:
     session.kill = slowly  # type: ignore[method-assign]
     child, now = service.child(1).run_id, service.clock.now()
     service.shop.decide("r", lambda run: turns.fail_child(run, child, now, error_code="x", message="", retryable=True))
-    assert killing.wait(30)
+    assert killing.wait(60)
     service.agents.behave = lambda *_: None
     service.start(part("Other"), run_id="q")
     service.wait(lambda _: service.runs.run("q").status == "awaiting_review", "for the other run")

@@ -11,10 +11,10 @@ import pytest
 from steersman.adapters.memory import MemoryWakeups
 from steersman.adapters.redis_wakeups import RedisWakeups
 from steersman.application.ports import Wakeups
-from steersman.tests.redis_server import free_port
+from steersman.tests.ports import free_port
 
 #: Far more than anything here takes.
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture(params=["memory", "redis", "redis that is away", "redis that was closed"])

@@ -8,12 +8,14 @@ import pytest
 
 from steersman.adapters.crash_points import VARIABLE
 from steersman.tests.e2e.conftest import Repository
-from steersman.tests.e2e.served import GATE, Api, Frame, Service, part, wait_until, write
+from steersman.tests.e2e.served import GATE, MANY_LIVES_SECONDS, Api, Frame, Service, part, wait_until, write
 
 MARKER = "coordinator.revision_execution"
 CLOSED = {"applied", "superseded", "needs_attention", "expired"}
 FEEDBACK = "MAKE-IT-BETTER"
 KILLS = 4
+
+pytestmark = pytest.mark.timeout(MANY_LIVES_SECONDS)
 
 POINTS = {
     "before the receipt": "lost coordinator.steering_received",

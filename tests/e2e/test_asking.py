@@ -7,7 +7,7 @@ import pytest
 
 from steersman.adapters.crash_points import VARIABLE
 from steersman.tests.e2e.conftest import Repository
-from steersman.tests.e2e.served import GATE, Api, Service, part, wait_until, write
+from steersman.tests.e2e.served import GATE, MANY_LIVES_SECONDS, Api, Service, part, wait_until, write
 
 FETCH = {"tool": {"name": "web_fetch", "input": {"url": "https://example.org/a"}}}
 REMOVE = {"tool": {"name": "shell", "input": {"command": "rm -rf build"}}}
@@ -62,6 +62,7 @@ def finish(api: Api, run_id: str) -> None:
     api.until(run_id, "coordinator.assembly_completed")
 
 
+@pytest.mark.timeout(MANY_LIVES_SECONDS)
 @pytest.mark.parametrize("door", ["child", "coordinator"])
 def test_an_agent_that_asks_four_times_is_answered_once_each_though_the_service_dies_every_time(
     service: Service, repository: Repository, door: str

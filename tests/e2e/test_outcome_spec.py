@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from steersman.tests.e2e.conftest import Repository
-from steersman.tests.e2e.served import GATE, Api, Frame, Service, part, wait_until, write
+from steersman.tests.e2e.served import GATE, MANY_LIVES_SECONDS, Api, Frame, Service, part, wait_until, write
 
 DRAFTING = "coordinator.outcome_spec.drafting"
 DRAFTED = "coordinator.outcome_spec"
@@ -117,6 +117,7 @@ def test_a_stop_ends_a_run_whose_outcome_is_not_agreed_on(api: Api, repository: 
     wait_until(lambda: repository.git(*branches) == "", "nothing of the writer is left in the repository")
 
 
+@pytest.mark.timeout(MANY_LIVES_SECONDS)
 def test_a_spec_outlives_kills_at_each_step_and_is_confirmed_once(service: Service, repository: Repository) -> None:
     api = Api(service.start())
     run_id = define(api, repository, {"sleep_ms": 1500}, outcome("Things are sold"), PLAN)

@@ -4,8 +4,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from steersman.tests.e2e.conftest import Repository
-from steersman.tests.e2e.served import GATE, Api, Frame, Service, part, wait_until, write
+from steersman.tests.e2e.served import GATE, MANY_LIVES_SECONDS, Api, Frame, Service, part, wait_until, write
 
 LINES = 60
 KILLS = 3
@@ -14,6 +16,11 @@ KILLS = 3
 def slow(path: str) -> dict[str, object]:
     """Return the step that appends one line after the other: a kill strikes in the middle of it."""
     return {"append": {"path": path, "text": f"a line of {path}\n", "times": LINES, "every_ms": 40}}
+
+
+def held(until: Path) -> dict[str, object]:
+    """Return the step that keeps an agent at work until there is a file: on any machine it is there to be killed."""
+    return {"run": ["sh", "-c", f"until test -e '{until}'; do sleep 0.1; done"]}
 
 
 def processes_of(service: Service) -> list[int]:
@@ -34,16 +41,25 @@ def size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
+def has_grown(file: Path, before: int) -> bool:
+    """Whether a slow writer has come further, or has written everything."""
+    return size(file) > before or size(file) == LINES * len(f"a line of {file.name}\n")
+
+
 def numbers(frames: Sequence[Frame]) -> list[int | None]:
     return [frame.id for frame in frames if frame.event != "done"]
 
 
-def test_a_run_goes_on_after_every_kill_and_does_nothing_twice(service: Service, repository: Repository) -> None:
+@pytest.mark.timeout(MANY_LIVES_SECONDS)
+def test_a_run_goes_on_after_every_kill_and_does_nothing_twice(
+    service: Service, repository: Repository, tmp_path: Path
+) -> None:
     api = Api(service.start())
+    go_on = tmp_path / "go on"
     canary = {"spawn": {"path": "canary.txt", "every_ms": 50, "detached": True}}
     parts = (
-        part("left", canary, slow("left.txt")),
-        part("right", slow("right.txt")),
+        part("left", canary, slow("left.txt"), held(go_on)),
+        part("right", slow("right.txt"), held(go_on)),
         part("last", write("last.txt", "done\n"), needs=[0, 1]),
     )
     run_id = api.orchestrate(api.project(repository.path), *parts)
@@ -55,11 +71,12 @@ def test_a_run_goes_on_after_every_kill_and_does_nothing_twice(service: Service,
     files = [service.data / "worktrees" / children[n] / f"{side}.txt" for n, side in ((1, "left"), (2, "right"))]
     for _ in range(KILLS):
         before = [size(file) for file in files]
-        wait_until(lambda before=before: all(size(f) > b for f, b in zip(files, before, strict=True)), "both work")
+        wait_until(lambda before=before: all(map(has_grown, files, before)), "both work")
         assert len(processes_of(service)) >= 2
         service.kill()
         wait_until(lambda: not processes_of(service), "no agent of the dead service is left")
         service.start()
+    go_on.touch()
     api = Api(service)
     feed = api.feed(run_id, seen[-1].id)
     seen += feed.until(GATE)

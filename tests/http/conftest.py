@@ -72,11 +72,11 @@ class Api:
     def client(self, user: str = "alice", scope: str = "operator") -> httpx.Client:
         """A client with a token of its own."""
         headers = {"Authorization": f"Bearer {self.tokens.issue(self.name(user), scope)}"}
-        return self.stack.enter_context(httpx.Client(base_url=self.url, headers=headers, timeout=20, verify=False))
+        return self.stack.enter_context(httpx.Client(base_url=self.url, headers=headers, timeout=60, verify=False))
 
     def anonymous(self) -> httpx.Client:
         """A client without a token."""
-        return self.stack.enter_context(httpx.Client(base_url=self.url, timeout=20, verify=False))
+        return self.stack.enter_context(httpx.Client(base_url=self.url, timeout=60, verify=False))
 
     def settled(self) -> dict[str, str]:
         """Headers that make a read wait for everything that is stored now."""
@@ -208,12 +208,12 @@ def served(services: Services, *, send_buffer: int | None = None, measured: Metr
         server = Server(uvicorn.Config(create_app(services, measured), log_level="error", timeout_graceful_shutdown=2))
         thread = Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
-        assert server.serving.wait(20)
+        assert server.serving.wait(60)
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             server.should_exit = True
-            thread.join(20)
+            thread.join(60)
 
 
 @contextmanager

@@ -70,7 +70,7 @@ def listening(client: Any, path: str, url: str | None = None, **headers: str) ->
     """Open a feed; leave it when the block ends."""
     host, port = (url or str(client.base_url)).removeprefix("http://").rstrip("/").split(":")
     sent = {"Authorization": client.headers["authorization"]} | {k.replace("_", "-"): v for k, v in headers.items()}
-    with closing(HTTPConnection(host, int(port), timeout=30)) as connection:
+    with closing(HTTPConnection(host, int(port), timeout=60)) as connection:
         connection.request("GET", path, headers=sent)
         with connection.getresponse() as response:
             yield Feed(response)

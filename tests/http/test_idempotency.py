@@ -132,7 +132,7 @@ class Paused:
 
     def inspect(self, path: Path) -> Any:
         self.reached.set()
-        assert self.go_on.wait(20)
+        assert self.go_on.wait(60)
         return self._repositories.inspect(path)
 
 
@@ -144,7 +144,7 @@ def test_a_request_whose_twin_is_under_way_is_409_and_told_to_come_back(services
             client = api.client()
             body = project(repository)
             first = pool.submit(client.post, "/api/projects", json=body, headers=key("h"))
-            assert paused.reached.wait(20)
+            assert paused.reached.wait(60)
             second = client.post("/api/projects", json=body, headers=key("h"))
             assert (second.status_code, second.json()["error"]) == (409, "idempotency_key_in_flight")
             assert second.headers["retry-after"] == "1"

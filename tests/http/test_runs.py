@@ -159,7 +159,7 @@ def test_a_file_that_nobody_has_is_404(api: Any, story: Any) -> None:
 
 def raw_get(client: Any, path: str) -> tuple[int, str, str]:
     """Send a path as it is written: httpx would take the dots out of it."""
-    connection = HTTPConnection(client.base_url.host, client.base_url.port, timeout=20)
+    connection = HTTPConnection(client.base_url.host, client.base_url.port, timeout=60)
     with closing(connection):
         connection.request("GET", path, headers={"Authorization": client.headers["authorization"]})
         response = connection.getresponse()

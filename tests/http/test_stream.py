@@ -47,7 +47,7 @@ def test_two_clients_see_identical_frames_and_a_late_third_sees_them_all(story: 
     opened = [Event(), Event()]
     with ThreadPoolExecutor(2) as pool:
         live = [pool.submit(watch, event) for event in opened]
-        assert all(event.wait(20) for event in opened)
+        assert all(event.wait(60) for event in opened)
         story.advance()
         story.work(1)
         story.advance()

@@ -64,7 +64,7 @@ def test_a_reader_that_is_too_slow_is_cut_off_and_goes_on_by_its_id(services: Se
         host, port = url.removeprefix("http://").split(":")
         with socket.socket() as connection, connection.makefile("rb") as reader:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, slim)
-            connection.settimeout(30)
+            connection.settimeout(60)
             connection.connect((host, int(port)))
             token = story.client.headers["authorization"]
             connection.sendall(f"GET /api/runs/{child}/stream HTTP/1.0\r\nAuthorization: {token}\r\n\r\n".encode())
