@@ -2,9 +2,14 @@
 Hurt a service of several replicas in every way that it has to survive, and check what it has kept.
 
 Real replicas, a real PostgreSQL and a real Redis of our own; work by rehearsal agents; corrections at every door; all
-from a seed. Afterwards the history is checked: by the auditor, and by invariants of our own. Run it from a checkout:
+from a seed. Afterwards the history is checked: by the auditor, and by invariants of our own. Run it in a checkout, with
+what the tests need (`ops/environment test`):
 
-    python -m steersman.ops.chaos [--seed 1 --seed 2] [--replicas 3] [--orchestrations 30] [--steers 300] [--faults 60]
+    .venv/bin/python -m steersman.ops.chaos [--seed 1 --seed 2] [--replicas 3] [--orchestrations 30] [--steers 300]
+        [--faults 60] [--keep]
+
+The seed fixes what is chosen: the plans, the commands, the faults and their order. When each meets the others is up to
+the machine, so a seed that failed may have to be run more than once.
 
 Exit code 0: nothing is wrong. On a failure the smallest log that shows it is written, and its path printed.
 """
