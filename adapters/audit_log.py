@@ -11,6 +11,7 @@ from .audit_entry import Bad, Checked, Entry, Unreadable, bad, check_entry
 from .audit_signers import Signers
 from .audit_steering import Steering
 from .merkle import Edge, edge_root, grow, proves_consistency, proves_inclusion
+from .pinned_prefix import PinnedPrefix
 from .signed_note import Checkpoint, NoteInvalid, bytes_of, parse_checkpoint
 
 #: Told after every so many facts how many there were.
@@ -73,7 +74,9 @@ class Auditor:
         self.steering = Steering()
         self.signers = Signers(hmac_keys)
         self._source = source
-        self._pins = sorted(pins, key=lambda pin: _pinned(pin).size)
+        self._pins = sorted(pins, key=_pinned_size)
+        #: By size: what a run's own proofs tell of the trees that were pinned.
+        self._prefixes = {size: PinnedPrefix(size) for size in map(_pinned_size, self._pins)}
         self._progress = progress
         self._opening = Opening(run=None, checkpoint="")
         self._end = Checkpoint(origin="", size=0, root=b"")
@@ -137,7 +140,7 @@ class Auditor:
             raise bad("the log does not begin with who signs it", position, "topic", "log.opened", fact.envelope.topic)
         self.steering.follow(fact, entry.mac.hex() if isinstance(entry.mac, bytes) else "")
         self._facts, self._erased, self._last = self._facts + 1, self._erased + fact.erased, position
-        if whole and self._pins and _pinned(self._pins[0]).size == position:
+        if whole and self._pins and _pinned_size(self._pins[0]) == position:
             self._check_pins(position)
         if self._facts % PROGRESS_EVERY == 0:
             self._progress(self._facts)
@@ -147,6 +150,9 @@ class Auditor:
         proof, end, envelope = entry.proof or (), self._end, fact.envelope
         if not proves_inclusion(fact.leaf, fact.position - 1, end.size, proof, end.root):
             raise bad("the fact is not in the signed tree", fact.position, "proof", end.root, fact.leaf)
+        for size, prefix in self._prefixes.items():
+            if size < end.size:
+                prefix.take(fact.leaf, fact.position - 1, end.size, proof)
         if envelope.root is None:
             return
         if envelope.root != self._opening.run or envelope.root_sequence != self._complete_to + 1:
@@ -189,7 +195,7 @@ class Auditor:
 
     def _check_pins(self, upto: int | None) -> None:
         """Compare with the pins: those of a whole log when it is as large, all others at the end."""
-        while self._pins and (upto is None or _pinned(self._pins[0]).size <= upto):
+        while self._pins and (upto is None or _pinned_size(self._pins[0]) <= upto):
             pin = self.signers.check_pin(self._pins.pop(0))
             kept = self.signers.kept.get(pin.origin, self._end.size)
             if pin.size > kept:
@@ -202,16 +208,23 @@ class Auditor:
             self._pinned = pin.size
 
     def _check_consistency(self, pin: Checkpoint) -> None:
-        """A run's bundle has no other leaves: it brings the proof, unless the pin is the checkpoint that it is proved in."""
+        """A run's bundle has no other leaves: it brings the proof, unless it follows from those that it has."""
         end, hashes = self._end, self._opening.consistency
-        if pin.size != end.size and self._opening.consistent_from != pin.size:
-            raise Unreadable(f"the bundle has no proof from the pinned size {pin.size}: export it with that --pin")
-        try:
-            proof = () if pin.size == end.size else tuple(bytes_of(step) for step in hashes)
-        except NoteInvalid as error:
-            raise Unreadable(f"the proof of consistency: {error}") from error
-        if not proves_consistency(pin.size, end.size, proof, pin.root, end.root):
-            raise bad("the log is not the one of the pinned checkpoint", None, "pin", pin.root, end.root, pin.size)
+        if pin.size == end.size or self._opening.consistent_from == pin.size:
+            try:
+                proof = () if pin.size == end.size else tuple(bytes_of(step) for step in hashes)
+            except NoteInvalid as error:
+                raise Unreadable(f"the proof of consistency: {error}") from error
+            is_same, root = proves_consistency(pin.size, end.size, proof, pin.root, end.root), end.root
+        elif (root := self._prefixes[pin.size].root()) is not None:
+            is_same = root == pin.root
+        else:
+            raise Unreadable(
+                f"the bundle does not prove how the log grew from the pinned size {pin.size} to {end.size}: export it"
+                " once more with --pin and that checkpoint, or verify the data directory with it"
+            )
+        if not is_same:
+            raise bad("the log is not the one of the pinned checkpoint", None, "pin", pin.root, root, pin.size)
 
 
 def _pinned(pin: str) -> Checkpoint:
@@ -219,3 +232,7 @@ def _pinned(pin: str) -> Checkpoint:
         return parse_checkpoint(pin)
     except NoteInvalid:
         return Checkpoint(origin="", size=0, root=b"")
+
+
+def _pinned_size(pin: str) -> int:
+    return _pinned(pin).size

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import proofbundle
 import pytest
 
@@ -14,6 +15,7 @@ from steersman.adapters.audit_store import WholeLog
 from steersman.adapters.checkpoint_file import CheckpointFile
 from steersman.adapters.log_opening import accept_restore, rotate_key
 from steersman.adapters.memory import SYSTEM_CLOCK
+from steersman.adapters.signed_note import parse_checkpoint, sign
 from steersman.tests.audit.conftest import Loot, World, attack_bundle
 from steersman.tests.audit.facts import effect, put, received, said, steered, unsteered
 from steersman.tests.audit.test_opening import restored
@@ -120,10 +122,13 @@ def test_facts_that_are_left_out_of_a_run_s_bundle_are_missed(run_bundle: Path) 
 def test_a_run_s_bundle_leads_to_the_pin_that_it_was_exported_for(store: World, run_bundle: Path) -> None:
     pin = store.open().checkpoint()
     assert audit(Bundle(run_bundle), pins=[pin]).pinned
-    put(store.open(), said("r", "One more."))
+    for run in ("third", "third", "r"):
+        put(store.open(), said(run, "One more."))
     later = store.export("r", store.home / "later.bundle")
     verdict = audit(Bundle(later), pins=[pin])
     assert (verdict.verdict, verdict.exit_code) == ("unchecked", 30)
+    assert verdict.finding is not None
+    assert "export it once more with --pin" in verdict.finding.reason
     verdict = audit(Bundle(store.export("r", later, pin)), pins=[pin])
     assert (verdict.verdict, verdict.pinned) == ("steered", True)
     header, rest = later.read_bytes().split(b"\n", 1)
@@ -131,6 +136,26 @@ def test_a_run_s_bundle_leads_to_the_pin_that_it_was_exported_for(store: World, 
     changed["opening"]["consistency"] = changed["opening"]["consistency"][::-1]
     later.write_bytes(json.dumps(changed).encode() + b"\n" + rest)
     assert found(audit(Bundle(later), pins=[pin]))[:2] == ("tampered", 20)
+
+
+def test_a_run_s_bundle_leads_to_every_pin_that_its_own_facts_prove(store: World) -> None:
+    log = store.open()
+    pins: dict[str, list[str]] = {"r": [], "other": []}
+    for n in range(12):
+        run = "r" if n % 4 == 0 else "other"
+        put(log, said(run, f"Word {n}."))
+        pins[run].append(log.checkpoint())
+    bundle = store.export("r")
+    for pin in pins["r"]:
+        verdict = audit(Bundle(bundle), pins=[pin])
+        assert (verdict.verdict, verdict.finding, verdict.pinned) == ("clean", None, True)
+    codes = {audit(Bundle(bundle), pins=[pin]).exit_code for pin in pins["other"]}
+    assert codes == {0, 30}, "what stands beside a fact of the run is in its proof, and no more"
+    keys = store.ring.newest()
+    assert keys is not None
+    end = parse_checkpoint(pins["r"][1])
+    fork = sign(msgspec.structs.replace(end, root=bytes(32)), keys.signing)
+    assert found(audit(Bundle(bundle), pins=[fork])) == ("tampered", 20, None, "pin")
 
 
 def test_a_pin_of_another_log_is_no_pin(store: World, run_bundle: Path, tmp_path: Path) -> None:

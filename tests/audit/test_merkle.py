@@ -18,6 +18,7 @@ from steersman.adapters.merkle import (
     proves_inclusion,
     subtree_root,
 )
+from steersman.adapters.pinned_prefix import PinnedPrefix
 
 LARGEST = 260
 ENTRIES = [b"entry %d" % n for n in range(LARGEST)]
@@ -132,3 +133,15 @@ def test_a_proof_reads_as_many_hashes_as_the_tree_is_high() -> None:
             subtree_root(*part, read)
         assert len(reads) <= 2 * 23
         assert max(reads) <= 8
+
+
+def test_a_smaller_tree_follows_from_the_proof_of_its_last_leaf_and_never_from_too_little(tree: Grown) -> None:
+    for size in (1, 2, 7, 64, 100, 129):
+        for index in range(size):
+            proof = tree.proof(inclusion_path(index, size))
+            for smaller in range(1, size):
+                prefix = PinnedPrefix(smaller)
+                prefix.take(tree.hashes[0][index], index, size, proof)
+                root = prefix.root()
+                assert root in (None, tree.roots[smaller])
+                assert root is not None or smaller != index + 1
