@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
@@ -13,6 +14,8 @@ from .agent_process import AgentProcess, Launch
 from .agents_file import AgentCommand, agent_environment, find_command, read_agents
 
 START_TIMEOUT_SECONDS = 30.0
+#: How often closing looks whether a session that is being opened has come so far that it can be ended.
+OPENING_POLL_SECONDS = 0.01
 
 
 class AcpAgents:
@@ -38,6 +41,9 @@ class AcpAgents:
         self._until: float | None = None
         self._processes: set[AgentProcess] = set()
         self._sessions: set[AcpSession] = set()
+        #: How many calls are opening a session just now: nobody else knows yet what they have started.
+        self._opening = 0
+        self._is_closing = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="agents", daemon=True)
         self._thread.start()
@@ -106,6 +112,17 @@ class AcpAgents:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @asynccontextmanager
+    async def _started(self, launch: Launch, request: SessionRequest) -> AsyncGenerator[AcpSession]:
+        """Give a new session, which is not open yet; closing waits for the end of this."""
+        if self._is_closing:
+            raise AgentFailed("agent_exited", "the service ends", retryable=True)
+        self._opening += 1
+        try:
+            yield await self._start(launch, request)
+        finally:
+            self._opening -= 1
+
     async def _start(self, launch: Launch, request: SessionRequest) -> AcpSession:
         process = await AgentProcess.start(launch, self._until, self._held)
         self._processes.add(process)
@@ -116,20 +133,20 @@ class AcpAgents:
         return session
 
     async def _delete_sessions(self, launch: Launch, request: SessionRequest, directories: Sequence[Path]) -> bool:
-        session = await self._start(launch, request)
-        try:
-            return await session.delete_sessions(directories, self._start_timeout_seconds)
-        finally:
-            await session.shut()
+        async with self._started(launch, request) as session:
+            try:
+                return await session.delete_sessions(directories, self._start_timeout_seconds)
+            finally:
+                await session.shut()
 
     async def _open(self, launch: Launch, request: SessionRequest, model: str | None) -> AcpSession:
-        session = await self._start(launch, request)
-        try:
-            await session.open(self._start_timeout_seconds, model)
-        except BaseException:
-            await session.shut()
-            raise
-        return session
+        async with self._started(launch, request) as session:
+            try:
+                await session.open(self._start_timeout_seconds, model)
+            except BaseException:
+                await session.shut()
+                raise
+            return session
 
     def _forget(self, session: AcpSession, process: AgentProcess) -> None:
         self._sessions.discard(session)
@@ -141,8 +158,15 @@ class AcpAgents:
             process.extend(until)
 
     async def _shut(self) -> None:
-        await asyncio.gather(*(session.shut() for session in list(self._sessions)), return_exceptions=True)
+        self._is_closing = True
+        await self._shut_sessions()
+        while self._opening:
+            await asyncio.sleep(OPENING_POLL_SECONDS)
+            await self._shut_sessions()
         await self._loop.shutdown_default_executor()
+
+    async def _shut_sessions(self) -> None:
+        await asyncio.gather(*(session.shut() for session in list(self._sessions)), return_exceptions=True)
 
     def _info(self, name: str, command: AgentCommand) -> AgentInfo:
         return AgentInfo(

@@ -70,8 +70,17 @@ class KeptCommands:
             with self._lock:
                 self._running.discard(task)
 
+    async def _start(self, launch: Launch) -> AgentProcess:
+        """Start the command. Whoever is cancelled meanwhile waits until it has begun, and ends it: else nobody would."""
+        starting = asyncio.ensure_future(AgentProcess.start(launch, self._until, self._held))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await (await starting).end()
+            raise
+
     async def _run(self, launch: Launch, timeout_seconds: float) -> CommandResult:
-        process = await AgentProcess.start(launch, self._until, self._held)
+        process = await self._start(launch)
         with self._lock:
             self._processes[process] = asyncio.get_running_loop()
             process.extend(self._until)

@@ -5,6 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,10 +14,14 @@ from typing import Any
 
 import pytest
 
+from steersman.adapters import agent_process
 from steersman.adapters.acp_agents import AcpAgents
+from steersman.adapters.agent_process import start_keeper
 from steersman.adapters.agents_file import AgentsFileInvalid, read_agents
+from steersman.adapters.kept_commands import KeptCommands
 from steersman.application.agent_port import AgentFailed, AgentUpdate, SessionRequest
 from steersman.tests.live_agents import (
+    PATIENCE_SECONDS,
     InBackground,
     Recorder,
     agents_toml,
@@ -353,6 +358,51 @@ def test_closing_all_ends_every_session_and_their_turns(tmp_path: Path) -> None:
     agents.close()
     assert failure(turn.result).code == "agent_exited"
     assert failure(lambda: sessions[1].prompt("x", Recorder())).code == "agent_exited"
+    assert not family_of(os.getpid())
+
+
+@pytest.fixture
+def slow_keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """A keeper that takes long to start: the first event says that it is being started, the second lets it go on."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def slowly(*arguments: Any) -> Any:
+        asked.set()
+        assert go_on.wait(PATIENCE_SECONDS)
+        return start_keeper(*arguments)
+
+    monkeypatch.setattr(agent_process, "start_keeper", slowly)
+    yield asked, go_on
+    go_on.set()
+
+
+def test_closing_waits_for_an_agent_that_is_just_being_started_and_ends_it(
+    tmp_path: Path, slow_keeper: tuple[threading.Event, threading.Event]
+) -> None:
+    asked, go_on = slow_keeper
+    agents = AcpAgents(None, tmp_path / "data")
+    request = SessionRequest(model_id="rehearsal", run_id="r", cwd=tmp_path)
+    opening = InBackground(lambda: agents.open(request))
+    assert asked.wait(PATIENCE_SECONDS)
+    closing = InBackground(agents.close)
+    assert closing.runs_on(0.1)
+    go_on.set()
+    closing.result()
+    assert failure(opening.result).code == "agent_exited"
+    assert not family_of(os.getpid())
+
+
+def test_a_command_that_is_interrupted_while_it_starts_leaves_nothing_behind(
+    tmp_path: Path, slow_keeper: tuple[threading.Event, threading.Event]
+) -> None:
+    asked, go_on = slow_keeper
+    commands = KeptCommands()
+    running = InBackground(lambda: commands.run(["sleep", "3600"], tmp_path, 3600))
+    assert asked.wait(PATIENCE_SECONDS)
+    commands.close()
+    assert running.runs_on(0.1)
+    go_on.set()
+    assert running.result().state == "interrupted"
     assert not family_of(os.getpid())
 
 
