@@ -44,16 +44,26 @@ class GraphEdge(msgspec.Struct, frozen=True, kw_only=True):
     loopback: bool
 
 
-class WorkflowGraph(Event, frozen=True, kw_only=True):
-    """The shape of the run at its start."""
-
-    TOPIC: ClassVar[str] = "run.workflow_graph"
+class Graph(Event, frozen=True, kw_only=True):
+    """Nodes and edges."""
 
     graph_id: str = msgspec.field(name="graph_id")
     variant: Variant
     start_node_id: str = msgspec.field(name="start_node_id")
     nodes: tuple[GraphNode, ...]
     edges: tuple[GraphEdge, ...]
+
+
+class WorkflowGraph(Graph, frozen=True, kw_only=True):
+    """The shape of the run at its start."""
+
+    TOPIC: ClassVar[str] = "run.workflow_graph"
+
+
+class CoordinatorGraph(Graph, frozen=True, kw_only=True):
+    """The shape of a coordinator's work after it became another one, or as the assembly begins."""
+
+    TOPIC: ClassVar[str] = "coordinator.graph"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

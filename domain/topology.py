@@ -1,5 +1,5 @@
 """
-What watchers of a coordinator draw: its graph at the start, and how each node of it moves.
+What watchers of a coordinator draw: its graph, whenever it becomes another one, and how each node of it moves.
 
 Both follow from other facts, and are appended together with those: `with_topology` is all that there is to it.
 """
@@ -9,11 +9,21 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from .assembly import AssemblyStarted
 from .child_run import RunStarted
 from .event import Draft, Event
-from .graph import COORDINATOR, Part, WorkflowGraph, child_graph, coordinator_graph, full_graph
+from .graph import COORDINATOR, CoordinatorGraph, Part, WorkflowGraph, child_graph, coordinator_graph, full_graph
 from .run import CoordinatorStarted, Run
-from .work_plan import SubtaskDispatched, SubtaskMoved, SubtaskPending, WorkPlan, WorkPlanMade, moved
+from .work_plan import (
+    ISOLATION,
+    SubtaskDispatched,
+    SubtaskMoved,
+    SubtaskPending,
+    WorkPlan,
+    WorkPlanMade,
+    moved,
+    planned,
+)
 
 TOPOLOGY_VERSION = 1
 
@@ -59,16 +69,27 @@ def topology_stream(run_id: str) -> str:
     return f"topology/{run_id}"
 
 
+def graph_stream(run_id: str) -> str:
+    """Return the stream of a coordinator's graphs: nobody decides by them, so nobody waits for them."""
+    return f"graph/{run_id}"
+
+
 def with_topology(run: Run, drafts: Sequence[Draft]) -> Sequence[Draft]:
-    """Return what a decision appends, with the graph behind each start of a run and a delta behind each transition."""
-    kinds = CoordinatorStarted | RunStarted | SubtaskMoved
+    """
+    Return what a decision appends, with the graph behind each start of a run and a delta behind each transition.
+
+    The coordinator's graph ends it when the plan is made, a part gets another author, or an assembly begins.
+    """
+    kinds = CoordinatorStarted | RunStarted | SubtaskMoved | WorkPlanMade | AssemblyStarted
     if not any(isinstance(draft.event, kinds) for draft in drafts):
         return drafts
     plan, seq = run.plan, run.versions.get(topology_stream(run.run_id), 0)
     told: list[Draft] = []
+    redrawn = False
     for draft in drafts:
         event = draft.event
         if isinstance(event, SubtaskMoved) and plan is not None and event.subtask_id in plan.subtasks:
+            redrawn = redrawn or event.assigned_agent != plan.subtasks[event.subtask_id].assigned_agent
             if seq == 0:
                 told.append(_draft(run, _topology(run, plan, seq := 1, event, whole=True)))
             plan = _after(plan, event)
@@ -79,7 +100,20 @@ def with_topology(run: Run, drafts: Sequence[Draft]) -> Sequence[Draft]:
             told.append(run.coordinator(_first_graph(run.run_id, drafts)))
         elif isinstance(event, RunStarted):
             told.append(run.on_child(event.run_id, child_graph()))
+        elif isinstance(event, WorkPlanMade) and run.exists:
+            plan, redrawn = planned(event), True
+        elif isinstance(event, AssemblyStarted):
+            redrawn = True
+    if redrawn and plan is not None:
+        told.append(
+            Draft(stream=graph_stream(run.run_id), event=_graph(run.run_id, plan), run=run.run_id, root=run.run_id)
+        )
     return told
+
+
+def _graph(run_id: str, plan: WorkPlan) -> CoordinatorGraph:
+    drawn = coordinator_graph(run_id, _parts(plan))
+    return CoordinatorGraph(**{name: getattr(drawn, name) for name in CoordinatorGraph.__struct_fields__})
 
 
 def _after(plan: WorkPlan, event: SubtaskMoved) -> WorkPlan:
@@ -131,22 +165,20 @@ def _edges(plan: WorkPlan) -> tuple[TopologyEdge, ...]:
 
 def _first_graph(run_id: str, drafts: Sequence[Draft]) -> WorkflowGraph:
     made = next((draft.event for draft in drafts if isinstance(draft.event, WorkPlanMade)), None)
-    if made is None:
-        return full_graph()
-    needs = {
-        part.subtask_id: tuple(e.depends_on_subtask_id for e in made.dependencies if e.subtask_id == part.subtask_id)
-        for part in made.subtasks
-    }
-    parts = [
+    return full_graph() if made is None else coordinator_graph(run_id, _parts(planned(made)))
+
+
+def _parts(plan: WorkPlan) -> list[Part]:
+    return [
         Part(
             subtask_id=part.subtask_id,
             title=part.title,
             agent=part.assigned_agent,
-            model=part.selected_model_id,
+            model=part.model_id,
             phase=part.phase,
-            isolation=part.isolation,
-            depends_on=needs[part.subtask_id],
+            isolation=ISOLATION,
+            child_run_id=part.child_run_id,
+            depends_on=part.depends_on,
         )
-        for part in made.subtasks
+        for part in plan.subtasks.values()
     ]
-    return coordinator_graph(run_id, parts)

@@ -34,6 +34,10 @@ SETTLED = SATISFIED | frozenset[SubtaskStatus]({"rai_flagged", "failed", "blocke
 # Events
 
 
+#: Where every subtask works.
+ISOLATION = "worktree"
+
+
 class PlannedSubtask(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One part of the plan. `files`, if any, are the paths that it means to write."""
 
@@ -43,7 +47,7 @@ class PlannedSubtask(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     assigned_agent: str
     selected_model_id: str
     phase: Phase
-    isolation: str = "worktree"
+    isolation: str = ISOLATION
     files: tuple[Text, ...] = ()
 
 

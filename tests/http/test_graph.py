@@ -7,6 +7,8 @@ import pytest
 from steersman.domain import dispatch
 from steersman.domain.event import Text
 from steersman.domain.graph import Part, coordinator_graph
+from steersman.domain.planning import ProposedSubtask, make_plan
+from steersman.domain.team import Member
 
 UNKNOWN = "f36800fd-f2f8-418c-958e-aae3e4921ba6"
 FORWARD = {"from": "coordinator", "to": "plan:subtask-1", "cardinality": "direct", "loopback": False}
@@ -86,6 +88,27 @@ def test_the_graph_at_the_start_is_on_the_feed_once(story: Any) -> None:
     before = graph_of(story, story.run_id)
     story.advance()
     assert facts(story, "run.workflow_graph") == [before]
+
+
+def test_the_graph_is_told_again_as_an_assembly_begins_with_the_runs_inside(story: Any) -> None:
+    story.to_gate()
+    graph = graph_of(story, story.run_id)
+    assert facts(story, "coordinator.graph") == [graph]
+    nodes = {node["id"]: node for node in graph["nodes"]}
+    assert nodes["plan:subtask-1"]["child_graph_ref"] == f"run:{story.child(1)}"
+
+
+def test_a_plan_that_is_made_later_is_told_as_a_graph_of_its_own(story: Any) -> None:
+    story.project()
+    body = {"goal": "Sell things", "start_mode": "direct"}
+    started = story.client.post(f"/api/projects/{story.project_id}/orchestrations", json=body).raise_for_status()
+    story.run_id = started.json()["runId"]
+    team = [Member(name="ann", role_id="tester", role_title="Tester", model_id=None)]
+    made = make_plan("w", [ProposedSubtask(title="One")], team, {"ann": "rehearsal"}, {})
+    story.decide(lambda run: (run.on_plan(made, "w"),))
+    (told,) = facts(story, "coordinator.graph")
+    assert told == graph_of(story, story.run_id)
+    assert "plan:subtask-1" in [node["id"] for node in told["nodes"]]
 
 
 def test_fans_are_told_by_forward_edges_alone() -> None:
