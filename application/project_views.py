@@ -148,9 +148,13 @@ class Batches:
 
     def after(self, position: int) -> Sequence[Fact]:
         """Return the facts after *position*, at most BATCH. Raises Undecodable when it is the very next one."""
-        if not self._last or position != self._after:
-            self._last, self._after = self._log.read(position, BATCH), position
-        return self._last
+        if self._last and position == self._after:
+            return self._last
+        facts = self._log.read(position, BATCH)
+        if facts:
+            # Nothing new behind a generation that is at the head takes no batch from those that are being built.
+            self._last, self._after = facts, position
+        return facts
 
     def head(self) -> int:
         """Return the position of the log's last fact."""
@@ -198,7 +202,8 @@ def catch_up(store: ViewStore, log: EventLog, views: Sequence[View]) -> None:
     batches = Batches(log)
     for view in views:
         prepare(store, log, view)
-    while any(_moved(advance(store, batches, view)) for view in views):
+    # All of them a batch further, then all of them the next: so that each batch is read and decoded once.
+    while any([_moved(advance(store, batches, view)) for view in views]):  # noqa: C419 - all, not up to the first
         pass
 
 

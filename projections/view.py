@@ -94,8 +94,9 @@ class Rows(Generic[Row]):
     def apply(self, fact: Fact) -> None:
         """Fold one fact. If that raises, the rows are as they were before."""
         changes = self._view.apply(self, fact)
-        self._rows.update(changes)
-        self._changed.update(dict.fromkeys(changes))
+        if changes:  # most facts change most views in nothing
+            self._rows.update(changes)
+            self._changed.update(dict.fromkeys(changes))
 
     def changes(self) -> dict[str, Placed | None]:
         """Return what the facts changed, encoded once however many facts touched a row."""

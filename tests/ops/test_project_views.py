@@ -8,12 +8,13 @@ import pytest
 from steersman.adapters.memory import MemoryLog, MemoryWakeups
 from steersman.adapters.memory_views import MemoryViews
 from steersman.application.log_port import Append, LogUnavailable
-from steersman.application.project_views import Head
+from steersman.application.project_views import BATCH, Head, catch_up, rebuild
 from steersman.domain.catalogue import CATALOGUE
-from steersman.domain.event import Draft, Text
+from steersman.domain.event import Draft, Fact, Text
 from steersman.domain.git import Commit
 from steersman.domain.run import CoordinatorStarted, Run
 from steersman.ops.project_views import FIRST_REST_SECONDS, LONGEST_REST_SECONDS, ViewKeeper, open_run_ids
+from steersman.projections.catalogue import VIEWS
 
 BROKEN = "run_list"
 
@@ -71,6 +72,24 @@ class World:
         """Step until nothing moves."""
         while self.keeper.step():
             pass
+
+
+class Counting:
+    """A log that counts the pages that were read of it."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+        self.pages = 0
+
+    def head(self) -> int:
+        """Return the last position."""
+        return self._log.head()
+
+    def read(self, after: int = 0, limit: int = 500) -> Sequence[Fact]:
+        """Return facts of the log."""
+        page = self._log.read(after, limit)
+        self.pages += bool(page)
+        return page
 
 
 @pytest.fixture
@@ -149,3 +168,16 @@ def test_a_sweep_sees_what_the_log_held_when_it_began(world: World) -> None:
     world.keeper.start()
     assert list(open_run_ids(world.views, world.log)) == ["a"]
     world.keeper.stop()
+
+
+def test_views_that_are_built_together_read_each_page_of_the_log_once(world: World) -> None:
+    for number in range(2 * BATCH + 1):
+        world.start_run(f"{number}")
+    log = Counting(world.log)
+    catch_up(world.views, log, VIEWS)  # type: ignore[arg-type]
+    assert log.pages == 3
+    for view in VIEWS:
+        rebuild(world.views, view)
+    catch_up(world.views, log, VIEWS)  # type: ignore[arg-type]
+    assert log.pages == 6
+    assert {world.views.position(view.name) for view in VIEWS} == {2 * BATCH + 1}
