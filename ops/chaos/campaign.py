@@ -26,7 +26,7 @@ STEERERS = 6
 #: Faults that overlap.
 HURTERS = 3
 #: How often a correction is chosen anew when it is refused.
-TRIES = 20
+TRIES = 60
 STALE_SECONDS = 2
 STALL_SECONDS = 20
 SUBSCRIBERS_OF_A_RUN = 2
