@@ -52,10 +52,10 @@ class Life:
     def to_gate(self) -> None:
         """Do the work, up to the person's gate."""
         self._advance()
-        plan = self.runs.run(self.run_id).plan
-        assert plan is not None
         for subtask in range(1, SUBTASKS + 1):
-            child = self.runs.run(self.run_id).plan.subtasks[subtask].child_run_id  # type: ignore[union-attr]
+            plan = self.runs.run(self.run_id).plan
+            assert plan is not None
+            child = plan.subtasks[subtask].child_run_id
             assert child is not None
             self._work(child)
             self._advance()
