@@ -7,7 +7,7 @@ as it is, with a signed checkpoint that is in its file before anybody is answere
 once more with a line written to a file and flushed behind it: no log that answers after two flushes can be faster than
 that, whatever it computes. Prints medians over the rounds, and their ratios to the plain save. Run it from anywhere:
 
-    python ops/bench/append.py [--rounds 9] [--seconds 1]
+    python ops/bench/append.py [--rounds 9] [--seconds 1] [--callers 1 8 64]
 
 PostgreSQL is $STEERSMAN_DATABASE (use an empty database), or a server of our own for the time of the run.
 """
@@ -242,6 +242,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure appends against the library's plain save.")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--callers", type=int, nargs="+", default=CALLERS)
     given = parser.parse_args()
     names = itertools.count()
     failed: list[str] = []
@@ -251,7 +252,7 @@ def main() -> int:
         url = stack.enter_context(postgres())
         for store in ("SQLite", "PostgreSQL"):
             contestants = opened(stack, store, url, home)
-            for callers in CALLERS:
+            for callers in given.callers:
                 asked = {name: save for name, save in contestants.items() if name != FLOOR or callers == 1}
                 rounds: dict[str, list[Round]] = {name: [] for name in asked}
                 for _, (name, save) in itertools.product(range(given.rounds), asked.items()):
