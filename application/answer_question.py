@@ -15,13 +15,14 @@ from .workshop import Closing, Workshop
 
 def answer_question(effect: AnswerQuestion, shop: Workshop) -> None:
     """
-    On return the question has an answer: the coordinator's, or that of a person who was faster.
-
-    Raises AgentFailed when the coordinator's agent could not answer; the question waits for a person all the while.
+    On return the question has an answer, the coordinator's or that of a person who was faster, or the log says that the
+    coordinator's agent could not answer. The question waits for a person all the while.
     """
     run = shop.runs.run(effect.run_id)
     try:
         words = ask_coordinator(run, _question(run, effect), shop)
+        if not words.strip():
+            raise AgentFailed("agent_turn_failed", "the agent's answer is empty", retryable=True)
         shop.decide(effect.run_id, lambda found: answers.answer_by_autopilot(found, effect.request_id, _cut(words)))
     except NoPendingQuestion:
         return
@@ -31,7 +32,15 @@ def answer_question(effect: AnswerQuestion, shop: Workshop) -> None:
         if answers.is_settled(shop.runs.run(effect.run_id), effect.child_run_id, effect.request_id):
             # A person was faster, so the agent was ended.
             return
-        raise
+        _fail(effect, failed, shop)
+
+
+def _fail(effect: AnswerQuestion, failed: AgentFailed, shop: Workshop) -> None:
+    code, message = failed.code, str(failed)
+    try:
+        shop.decide(effect.run_id, lambda found: answers.fail_autopilot(found, effect.request_id, code, message))
+    except NoPendingQuestion:
+        return
 
 
 def _question(run: Run, effect: AnswerQuestion) -> Question:

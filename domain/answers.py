@@ -8,10 +8,12 @@ import msgspec
 from .asking import (
     ALWAYS,
     MAX_ANSWER_BYTES,
+    MAX_AUTOPILOT_FAILURES,
     AnswerDelivered,
     ApprovalResolved,
     AutoApproved,
     AutopilotAnswered,
+    AutopilotFailed,
     ChildApprovalRequired,
     ChildApprovalResolved,
     ChildQuestion,
@@ -214,6 +216,24 @@ def answer_by_autopilot(run: Run, request_id: str, words: str) -> Sequence[Draft
         answer=Text(words),
     )
     return (*answer(run, request_id, words, "autopilot"), run.coordinator(said))
+
+
+def fail_autopilot(run: Run, request_id: str, error_code: str, message: str) -> Sequence[Draft]:
+    """The coordinator's agent could not answer a child's question. Raises NoPendingQuestion when somebody else has."""
+    child, request = find_request(run, request_id)
+    if request.state != "pending":
+        raise NoPendingQuestion
+    attempt = request.autopilot_failures + 1
+    failed = AutopilotFailed(
+        run_id=run.run_id,
+        child_run_id=child.run_id,
+        request_id=request_id,
+        attempt=attempt,
+        state="retrying" if attempt < MAX_AUTOPILOT_FAILURES else "needs_attention",
+        error_code=error_code,
+        message=Text(message),
+    )
+    return (run.coordinator(failed),)
 
 
 def set_options(run: Run, option: Literal["auto_approve_tools", "autopilot"], enabled: bool) -> Sequence[Draft]:

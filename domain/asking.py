@@ -13,6 +13,8 @@ RequestKind = Literal["tool", "shell", "question"]
 Scope = Literal["once", "run", "always", "tool"]
 
 MAX_ANSWER_BYTES = 16_384
+#: How often the coordinator's agent may fail at a question before a person has to answer it.
+MAX_AUTOPILOT_FAILURES = 3
 #: Parts of a command that only a person may let pass, whatever else is granted.
 DESTRUCTIVE = ("rm -rf", "del /s", "format ", "mkfs", "dd if=", "git push --force", "git reset --hard")
 
@@ -149,6 +151,20 @@ class AutopilotAnswered(Event, frozen=True, kw_only=True):
     answer: Text
 
 
+class AutopilotFailed(Event, frozen=True, kw_only=True):
+    """The coordinator's agent could not answer a child's question; after the last try it is a person's to answer."""
+
+    TOPIC: ClassVar[str] = "coordinator.autopilot_failed"
+
+    run_id: str
+    child_run_id: str
+    request_id: str
+    attempt: int
+    state: Literal["retrying", "needs_attention"]
+    error_code: str
+    message: Text
+
+
 class OptionsSet(Event, frozen=True, kw_only=True):
     """Somebody changed what the run does by itself, from here on and for its children too."""
 
@@ -175,6 +191,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     state: Literal["pending", "approved", "denied", "expired", "answered"] = "pending"
     answer: Text | None = None
     delivered: bool = False
+    #: How often autopilot could not answer, since it was last turned on.
+    autopilot_failures: int = 0
+
+    @property
+    def waits_for_autopilot(self) -> bool:
+        """Whether it is a question that autopilot may still try to answer."""
+        return self.kind == "question" and self.state == "pending" and self.autopilot_failures < MAX_AUTOPILOT_FAILURES
 
 
 Requests = Mapping[str, Request]
@@ -194,6 +217,18 @@ def evolve(requests: Requests, event: Event) -> Requests:
             return _change(requests, event.request_id, delivered=True)
         case _:
             return requests
+
+
+def failed_at(requests: Requests, failure: AutopilotFailed) -> Requests:
+    """Count what autopilot could not answer."""
+    if failure.request_id not in requests:
+        return requests
+    return _change(requests, failure.request_id, autopilot_failures=failure.attempt)
+
+
+def try_again(requests: Requests) -> Requests:
+    """Autopilot was turned on: it may try every question as often as at first."""
+    return {key: msgspec.structs.replace(request, autopilot_failures=0) for key, request in requests.items()}
 
 
 def grants(granted: frozenset[str], requests: Requests, event: Event) -> frozenset[str]:

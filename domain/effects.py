@@ -165,11 +165,12 @@ def _questions(run: Run) -> tuple[Effect, ...]:
         return ()
     effects: list[Effect] = []
     for child in run.children.values():
-        asked = (r.request_id for r in child.requests.values() if r.kind == "question" and r.state == "pending")
+        asked = (request.request_id for request in child.requests.values() if request.waits_for_autopilot)
         request_id = next(asked, None) if child.status == "in_progress" else None
         if request_id is not None:
             of: dict[str, str] = {"run_id": run.run_id, "child_run_id": child.run_id, "request_id": request_id}
-            effects.append(AnswerQuestion(id=f"{request_id}/autopilot", **of))
+            attempt = child.requests[request_id].autopilot_failures + 1
+            effects.append(AnswerQuestion(id=f"{request_id}/autopilot/{attempt}", **of))
     return tuple(effects)
 
 

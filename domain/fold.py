@@ -5,10 +5,10 @@ from functools import reduce
 
 import msgspec
 
+from . import asking, child_run, outcome_spec, work_plan
 from . import assembly as assembling
-from . import child_run, outcome_spec, work_plan
 from . import directive as steering
-from .asking import ALWAYS, ApprovalResolved, OptionsSet
+from .asking import ALWAYS, ApprovalResolved, AutopilotFailed, OptionsSet
 from .child_run import BaseRebuilt, RunCancelled, RunFailed, RunStarted
 from .directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
 from .event import Event, Fact, Unknown
@@ -196,7 +196,15 @@ def _evolve_coordinator(run: Run, fact: Fact, at: str) -> Run:
                 run, event.subtask_id, lambda s: replace(s, stalled=False, recovery_attempts=event.attempt)
             )
         case OptionsSet():
+            if event.autopilot and not run.autopilot:
+                again = {
+                    i: replace(child, requests=asking.try_again(child.requests)) for i, child in run.children.items()
+                }
+                run = replace(run, children=again)
             return replace(run, auto_approve_tools=event.auto_approve_tools, autopilot=event.autopilot)
+        case AutopilotFailed() if (child := run.children.get(event.child_run_id)) is not None:
+            child = replace(child, requests=asking.failed_at(child.requests, event))
+            return replace(run, children={**run.children, child.run_id: child})
         case GateStarted():
             return _plan(run, "assembling", stage=event.gate_kind)
         case assembling.ReviewApproved():

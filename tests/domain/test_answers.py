@@ -11,6 +11,7 @@ from steersman.domain.asking import (
     ApprovalResolved,
     AutoApproved,
     AutopilotAnswered,
+    AutopilotFailed,
     ChildApprovalRequired,
     ChildApprovalResolved,
     ChildQuestion,
@@ -283,6 +284,28 @@ def test_time_that_is_over_after_an_answer_takes_nothing_away(asking: Asking) ->
     (timed_out,) = asking.put(answers.time_out_question(asking.run, asking.child_id(1), late))
     assert isinstance(timed_out, QuestionAnswered)
     assert (timed_out.answer, timed_out.timed_out) == (None, True)
+
+
+def test_a_question_that_autopilot_fails_at_three_times_needs_a_person_and_the_next_one_is_tried(
+    asking: Asking,
+) -> None:
+    first, second = asking.ask("Which colour?"), asking.ask("Which size?")
+    asking.put(answers.set_options(asking.run, "autopilot", True))
+
+    def tried() -> list[tuple[str, str]]:
+        return [(e.id, e.request_id) for e in asking.effects if isinstance(e, AnswerQuestion)]
+
+    for attempt in (1, 2, 3):
+        assert tried() == [(f"{first}/autopilot/{attempt}", first)]
+        asking.put(answers.fail_autopilot(asking.run, first, "agent_exited", "it died"))
+    assert [event.state for event in asking.told(AutopilotFailed)] == ["retrying", "retrying", "needs_attention"]
+    assert tried() == [(f"{second}/autopilot/1", second)]
+    for enabled in (False, True):
+        asking.put(answers.set_options(asking.run, "autopilot", enabled))
+    assert tried() == [(f"{first}/autopilot/1", first)]
+    asking.put(answers.answer(asking.run, first, "Blue.", "alice"))
+    with pytest.raises(NoPendingQuestion):
+        answers.fail_autopilot(asking.run, first, "agent_exited", "it died")
 
 
 def test_autopilot_answers_one_question_of_a_child_after_the_other_and_says_so(asking: Asking) -> None:

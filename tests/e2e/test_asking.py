@@ -169,7 +169,20 @@ def test_autopilot_answers_questions_even_with_one_place_for_agents(service: Ser
     (told,) = events(api, child, "agent.question_answered")
     assert (told["answer"], told["answeredBy"], told["timedOut"]) == ("Green, as the goal says.", "autopilot", False)
     finish(api, run_id)
-    assert repository.git("branch", "--list", "steersman/autopilot/*") == ""
+    assert repository.git("for-each-ref", "refs/heads/steersman/autopilot") == ""
+
+
+def test_autopilot_that_fails_again_and_again_leaves_the_question_to_a_person(api: Api, repository: Repository) -> None:
+    question = ask_autopilot({"answer": " "})
+    run_id, child = begin(api, repository, question, write("done.txt", "done\n"), autopilot=True)
+    failures = wait_until(
+        lambda: len(found := events(api, run_id, "coordinator.autopilot_failed")) == 3 and found, "it has given up"
+    )
+    assert [(f["attempt"], f["state"]) for f in failures][-1] == (3, "needs_attention")
+    assert "empty" in failures[-1]["message"]
+    decide(api, run_id, request(api, child, 1))
+    finish(api, run_id)
+    assert len(events(api, run_id, "coordinator.autopilot_failed")) == 3
 
 
 def test_a_person_who_is_faster_than_autopilot_wins(api: Api, repository: Repository) -> None:
@@ -179,7 +192,7 @@ def test_a_person_who_is_faster_than_autopilot_wins(api: Api, repository: Reposi
     finish(api, run_id)
     assert said(api, child).count("is: Blue.") == 1
     assert events(api, run_id, "coordinator.autopilot_answered") == []
-    wait_until(lambda: repository.git("branch", "--list", "steersman/autopilot/*") == "", "autopilot has gone")
+    wait_until(lambda: repository.git("for-each-ref", "refs/heads/steersman/autopilot") == "", "autopilot has gone")
 
 
 def test_autopilot_that_is_turned_on_answers_what_waits(api: Api, repository: Repository) -> None:
