@@ -113,7 +113,8 @@ def explain(run_id: str, as_json: bool) -> None:
     if found["effects"]:
         click.echo("")
         print_table(
-            ("EFFECT", "KIND", "STATE", "FAILURES", "NEXT TRY", "LAST ERROR"), [_effect_cells(effect) for effect in found["effects"]]
+            ("EFFECT", "KIND", "STATE", "FAILURES", "NEXT TRY", "LAST ERROR"),
+            [_effect_cells(effect) for effect in found["effects"]],
         )
 
 
