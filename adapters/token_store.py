@@ -13,6 +13,7 @@ import msgspec
 import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from ..application.caller import is_reserved
 from ..application.log_port import LogUnavailable
 
 Scope = Literal["viewer", "operator"]
@@ -84,6 +85,8 @@ class TokenStore:
         """Return a new token. It works from now on, in every process, and cannot be shown again."""
         if not user.strip() or len(user.encode(errors="replace")) > MAX_USER_BYTES or not user.isprintable():
             raise ValueError(f"the user must have 1 to {MAX_USER_BYTES} bytes, printable and not blank")
+        if is_reserved(user):
+            raise ValueError(f"{user!r} is a name of the service itself")
         raw = f"steersman_{secrets.token_urlsafe(32)}"
         with self._database.rows() as rows:
             now = datetime.now(UTC).isoformat()

@@ -1,5 +1,6 @@
 """Who asks for something, and how the asking is recognised when it comes again."""
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -10,6 +11,12 @@ from .log_port import Append, Fence, Idempotency
 
 #: The name under which the service itself decides.
 SERVICE = "coordinator"
+#: The name under which what agents say and do is recorded.
+AGENT = "agent"
+#: Names in the log that are nobody's: no person may have one of them, however it is written.
+RESERVED = frozenset({SERVICE, AGENT, "autopilot", "log", "steersman"})
+#: Automated gates decide under a name of this kind.
+RESERVED_PREFIX = "gate:"
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,10 +36,18 @@ class IdempotencyKey(msgspec.Struct, frozen=True, kw_only=True):
     body_digest: str
 
 
+def is_reserved(user: str) -> bool:
+    """Return whether a name could be taken for the service's own in the log."""
+    plain = unicodedata.normalize("NFKC", user).strip().casefold()
+    return plain in RESERVED or plain.startswith(RESERVED_PREFIX)
+
+
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """The authenticated principal of one command."""
 
     principal: str
+    #: Whether it is the service itself. Its name alone proves nothing.
+    is_service: bool = False
     command_id: str
     traceparent: str | None = None
     key: IdempotencyKey | None = None
@@ -70,4 +85,4 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 def service(command_id: str, fence: Fence | None = None) -> Caller:
     """Return the service itself as a caller."""
-    return Caller(principal=SERVICE, command_id=command_id, fence=fence)
+    return Caller(principal=SERVICE, is_service=True, command_id=command_id, fence=fence)

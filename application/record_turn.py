@@ -20,7 +20,7 @@ from ..domain.child_run import output_stream
 from ..domain.event import Draft, Event, Text
 from ..domain.personal_data import redact_personal
 from .agent_port import AgentUpdate, PermissionAsked
-from .caller import Caller
+from .caller import AGENT, Caller
 from .hold_back import unfinished
 from .run_log import RunLog
 from .tenure import Tenure
@@ -155,7 +155,7 @@ class TurnRecorder:
             events = [OutputTruncated(limit_bytes=self._limit)]
         stream = output_stream(self._run_id)
         drafts = [Draft(stream=stream, event=event, run=self._run_id, root=self._root) for event in events]
-        by = Caller(principal="agent", command_id=str(uuid4()), fence=self._tenure.fence(self._root))
+        by = Caller(principal=AGENT, command_id=str(uuid4()), fence=self._tenure.fence(self._root))
         self._runs.log.append(by.append(drafts, {}, self._runs.clock.now()))
 
     def _event(self, update: AgentUpdate) -> Event:

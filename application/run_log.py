@@ -11,7 +11,7 @@ from ..domain.fold import replay
 from ..domain.rejected import Busy, RunNotFound
 from ..domain.run import Run, deletion_stream, plan_stream
 from ..domain.topology import with_topology
-from .caller import SERVICE, Answer, Caller
+from .caller import Answer, Caller
 from .log_port import Conflict, EventLog
 from .ports import Clock
 
@@ -74,7 +74,7 @@ class RunLog:
         with kept.lock:
             for _ in range(MAX_ATTEMPTS):
                 run = self._fold(root, kept)
-                if not run.exists or (run.deleted and by.principal != SERVICE):
+                if not run.exists or (run.deleted and not by.is_service):
                     raise RunNotFound
                 drafts = with_topology(run, decision(run))
                 if not drafts:

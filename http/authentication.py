@@ -7,6 +7,7 @@ from litestar.connection import ASGIConnection
 from litestar.middleware import AbstractAuthenticationMiddleware, AuthenticationResult
 from litestar.types import ASGIApp
 
+from ..application.caller import is_reserved
 from .given import Principal, Services
 from .problems import Unauthorized
 
@@ -32,7 +33,8 @@ class BearerAuthentication(AbstractAuthenticationMiddleware):
         if scheme.lower() != "bearer" or not raw.strip():
             raise Unauthorized
         found = await to_thread.run_sync(self._tokens.authenticate, raw.strip(), limiter=self._limiter)
-        if found is None:
+        # A token that was issued before its name was reserved must not decide under it.
+        if found is None or is_reserved(found[0]):
             raise Unauthorized
         user, scope = found
         return AuthenticationResult(user=Principal(user=user, scope=scope), auth=None)

@@ -75,6 +75,16 @@ def test_a_user_must_have_a_name_that_can_be_shown(opened: Any, user: str) -> No
     assert store.list() == []
 
 
+@pytest.mark.parametrize(
+    "user", ["coordinator", " Coordinator ", "AGENT", "autopilot", "log", "steersman", "gate:rai", "\uff2c\uff2f\uff27"]
+)
+def test_nobody_gets_a_token_under_a_name_of_the_service_itself(opened: Any, user: str) -> None:
+    store = opened()
+    with pytest.raises(ValueError, match="service itself"):
+        store.issue(user, "operator")
+    assert store.list() == []
+
+
 def test_the_file_holds_no_token_and_is_its_owners_alone(tmp_path: Path) -> None:
     store = open_tokens(tmp_path)
     raw = store.issue("alice", "operator")

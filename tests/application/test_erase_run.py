@@ -2,6 +2,7 @@
 
 import pytest
 
+from steersman.application.caller import SERVICE, Caller
 from steersman.application.end_run import cancel_run, delete_run
 from steersman.application.log_port import LogUnavailable
 from steersman.domain.child_run import RunCancelled
@@ -118,7 +119,12 @@ def test_nobody_but_the_service_decides_about_a_deleted_run() -> None:
     service = at_the_gate()
     delete(service)
     head = len(service.facts)
-    for decide in (lambda: delete_run("r", by(), service.runs), lambda: cancel_run("r", "d", by(), service.runs)):
+    namesake = Caller(principal=SERVICE, command_id="c")
+    for decide in (
+        lambda: delete_run("r", by(), service.runs),
+        lambda: cancel_run("r", "d", by(), service.runs),
+        lambda: delete_run("r", namesake, service.runs),
+    ):
         with pytest.raises(RunNotFound):
             decide()
     assert len(service.facts) == head

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from steersman.adapters import token_store
 from steersman.domain.project import Project, ProjectRole
 from steersman.domain.rejected import Forbidden, ProjectNotFound, RunNotFound
 from steersman.http.access import Access
@@ -75,6 +76,12 @@ def test_a_revoked_token_is_refused_at_once(api: Any) -> None:
     assert client.get("/api/projects").status_code == 200
     api.tokens.revoke(next(token.id for token in api.tokens.list() if token.user == api.name("alice")))
     assert is_problem(client.get("/api/projects"), 401, "unauthorized")
+
+
+def test_a_token_of_before_its_name_was_reserved_is_refused(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_store, "is_reserved", lambda _: False)
+    headers = {"Authorization": f"Bearer {api.tokens.issue('coordinator', 'operator')}"}
+    assert is_problem(api.anonymous().get("/api/projects", headers=headers), 401, "unauthorized")
 
 
 def test_a_viewers_token_changes_nothing(api: Any, story: Any) -> None:
