@@ -25,12 +25,13 @@ class Replicas:
         self.data = home / "data"
         self.database = database
         self.services: list[Service] = []
+        self.leases = LEASES
 
     def start(self, role: str = "all") -> Service:
         """Start one more; the token of the first is good for all."""
         home = self.home / f"replica-{len(self.services)}"
         home.mkdir()
-        service = Service(home, self.data, role=role, STEERSMAN_DATABASE=self.database, **LEASES)
+        service = Service(home, self.data, role=role, STEERSMAN_DATABASE=self.database, **self.leases)
         if self.services:
             service.token = self.services[0].token
         self.services.append(service)
@@ -108,6 +109,7 @@ def test_a_run_whose_driver_is_killed_goes_on_elsewhere_and_does_nothing_twice(
 
 
 def test_an_owner_that_was_stopped_for_too_long_does_nothing_more(replicas: Replicas, repository: Repository) -> None:
+    replicas.leases = {"STEERSMAN_LEASE_STALE_SECONDS": "6"}
     first = replicas.start()
     api = Api(replicas.start("api"))
     run = api.orchestrate(api.project(repository.path), part("one", slowly("a.txt", 60), write("b.txt", "end\n")))
