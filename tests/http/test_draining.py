@@ -48,6 +48,7 @@ def test_a_request_that_the_end_of_the_process_cuts_short_is_503_and_may_be_sent
                 slow = Api(api.services, url)
                 clients.enter_context(slow.stack)
                 answer = pool.submit(slow.client().get, "/api/projects")
+                answer.add_done_callback(lambda _: over.set())
                 assert asked.wait(20)
                 # The server ends here; it waits for its requests, but not for ever.
             response = answer.result()
