@@ -1,5 +1,6 @@
 """Who is asking: a bearer token says it, or the request ends here."""
 
+from functools import partial
 from typing import Any
 
 from anyio import CapacityLimiter, to_thread
@@ -32,9 +33,11 @@ class BearerAuthentication(AbstractAuthenticationMiddleware):
         scheme, _, raw = connection.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not raw.strip():
             raise Unauthorized
-        found = await to_thread.run_sync(self._tokens.authenticate, raw.strip(), limiter=self._limiter)
+        authenticate = partial(self._tokens.authenticate, raw.strip())
+        found = await to_thread.run_sync(authenticate, limiter=self._limiter)
         # A token that was issued before its name was reserved must not decide under it.
         if found is None or is_reserved(found[0]):
             raise Unauthorized
         user, scope = found
-        return AuthenticationResult(user=Principal(user=user, scope=scope), auth=None)
+        # Who stays for long, as a feed does, asks again whether the token still holds; nobody else is handed it.
+        return AuthenticationResult(user=Principal(user=user, scope=scope), auth=lambda: authenticate() is not None)

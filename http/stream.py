@@ -15,7 +15,7 @@ from litestar.params import FromPath, HeaderParameter, QueryParameter, SkipValid
 from litestar.response import Stream
 
 from ..application.log_port import LogUnavailable, Undecodable
-from ..domain.rejected import Invalid
+from ..domain.rejected import Forbidden, Invalid, RunNotFound
 from .access import Access
 from .feed_sources import PAGE, LogSource, RunSource, Sent, Source
 from .given import Given, Principal, Services, Subscription
@@ -58,9 +58,13 @@ class TooManyFeeds(Unavailable):
     code = "too_many_feeds"
 
 
+#: Says whether whoever opened a feed may still see it.
+May: TypeAlias = Callable[[], bool]
+
+
 @get("/api/runs/{run_id:str}/stream", media_type="text/event-stream", responses={200: SHOWN} | refusals(404))
 async def stream_run(
-    request: Request[Principal, Any, Any],
+    request: Request[Principal, May, Any],
     run_id: FromPath[str],
     services: Given,
     access: NamedDependency[SkipValidation[Access]],
@@ -72,12 +76,22 @@ async def stream_run(
     only_once(request, "after")
     find = partial(access.run, request.user, run_id, hides=True)
     place = await to_thread.run_sync(find, limiter=readers)
-    return await _open(RunSource(services, place), services, readers, last_event_id or after)
+
+    def may() -> bool:
+        # Of a run that is deleted the feed itself says that it is over.
+        with suppress(RunNotFound):
+            try:
+                access.run(request.user, run_id)
+            except Forbidden:
+                return False
+        return request.auth()
+
+    return await _open(RunSource(services, place), services, readers, last_event_id or after, may)
 
 
 @get("/api/events/stream", media_type="text/event-stream", responses={200: SHOWN} | refusals())
 async def stream_log(
-    request: Request[Principal, Any, Any],
+    request: Request[Principal, May, Any],
     services: Given,
     access: NamedDependency[SkipValidation[Access]],
     readers: Readers,
@@ -86,11 +100,12 @@ async def stream_log(
 ) -> Stream:
     """Send every event that the caller may see after the client's position, and go on as they happen, without end."""
     only_once(request, "after")
-    return await _open(LogSource(services, access, request.user), services, readers, last_event_id or after)
+    source = LogSource(services, access, request.user)
+    return await _open(source, services, readers, last_event_id or after, request.auth)
 
 
-async def _open(source: Source, services: Services, readers: CapacityLimiter, given: str | None) -> Stream:
-    reader = Reader(source, services, readers)
+async def _open(source: Source, services: Services, readers: CapacityLimiter, given: str | None, may: May) -> Stream:
+    reader = Reader(source, services, readers, may)
     if not services.feed.admit(reader):
         raise TooManyFeeds
     try:
@@ -104,8 +119,9 @@ async def _open(source: Source, services: Services, readers: CapacityLimiter, gi
 class Reader:
     """One client's way through a feed: what is stored, then what is new."""
 
-    def __init__(self, source: Source, services: Services, readers: CapacityLimiter) -> None:
+    def __init__(self, source: Source, services: Services, readers: CapacityLimiter, may: May) -> None:
         self._source = source
+        self._may = may
         self._feed = services.feed
         self._settings = services.settings
         self._readers = readers
@@ -145,7 +161,13 @@ class Reader:
 
     async def _live(self, cursor: int, subscription: Subscription) -> AsyncGenerator[bytes]:
         is_behind, may_be_over = True, True
+        looked = self._loop.time()
         while not subscription.is_cut:
+            # A token that was revoked, or a role that was taken away, ends the feed; coming back then tells why.
+            if self._loop.time() - looked >= self._settings.keepalive_seconds:
+                looked = self._loop.time()
+                if not await self._in_thread(self._may):
+                    return
             if is_behind:
                 sent = await self._stored(cursor)
                 is_behind = bool(sent)

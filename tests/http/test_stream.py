@@ -26,6 +26,37 @@ def test_a_feed_says_what_it_is_and_ends_with_done(story: Any) -> None:
     assert frames[0].data.startswith('{"goal":"Sell things","projectId":')
 
 
+@pytest.mark.parametrize("path", ["/api/runs/{run}/stream", "/api/events/stream"])
+def test_a_feed_ends_without_done_soon_after_its_token_is_revoked_silent_or_not(story: Any, path: str) -> None:
+    story.start()
+    tokens = story.api.tokens
+    for silent in (True, False):
+        client = story.api.client()
+        mine = tokens.list()[-1].id
+        with listening(client, path.format(run=story.run_id)) as feed:
+            frames = iter(feed)
+            while next(frames).event != "run.workflow_graph":
+                pass
+            tokens.revoke(mine)
+            for frame in frames:
+                assert frame.event != "done"
+                if not silent:
+                    story.say(story.run_id, "And on it goes.")
+        assert client.get("/api/projects").status_code == 401
+
+
+def test_a_feed_ends_when_its_reader_is_on_the_project_no_more(story: Any) -> None:
+    story.start()
+    role = f"/api/projects/{story.project_id}/members/{story.api.name('carol')}"
+    story.client.put(role, json={"role": "viewer"}).raise_for_status()
+    with listening(story.api.client("carol"), f"/api/runs/{story.run_id}/stream") as feed:
+        frames = iter(feed)
+        while next(frames).event != "run.workflow_graph":
+            pass
+        story.client.delete(role).raise_for_status()
+        assert "done" not in [frame.event for frame in frames]
+
+
 def test_a_feed_is_never_compressed(story: Any) -> None:
     story.to_gate()
     end(story)
