@@ -76,7 +76,7 @@ def postgres_url(shared_database: str) -> str:
     """The URL of a PostgreSQL database that is empty, and this test's alone while it runs."""
     with psycopg.connect(shared_database, autocommit=True) as connection:
         connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
         schemas = connection.execute(

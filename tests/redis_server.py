@@ -82,9 +82,9 @@ class Proxy:
     def _carry(self, client: socket.socket) -> None:
         with ExitStack() as held, suppress(OSError):
             held.enter_context(client)
-            if self.nonsense is not None:
+            if (nonsense := self.nonsense) is not None:
                 client.recv(65_536)
-                client.sendall(self.nonsense)
+                client.sendall(nonsense)
                 self._closing.wait(0.2)
                 return
             server = held.enter_context(socket.create_connection(("127.0.0.1", self._target)))

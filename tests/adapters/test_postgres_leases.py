@@ -154,7 +154,7 @@ def test_a_connection_that_was_cut_is_made_anew(place: Place) -> None:
     place.leases.claim("a", ["r"])
     with psycopg.connect(place.url, autocommit=True) as connection:
         connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'steersman leases'"
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = 'steersman leases'"
         )
     with pytest.raises(LogUnavailable, match="leases cannot be reached"):
         place.leases.renew("a", draining=False)

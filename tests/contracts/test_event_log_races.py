@@ -346,7 +346,7 @@ def test_connections_that_the_server_closed_cost_nobody_a_command(postgres_url: 
         for turn in range(3):
             list(threads.map(lambda _: log.read(), range(8)))
             admin.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
             assert log.append(append(f"c{turn}", note(f"s{turn}"), at=AT))[0].position == turn + 1
