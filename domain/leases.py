@@ -17,7 +17,7 @@ class LeaseTaken(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "run.lease_taken"
 
     run_id: str
-    #: Rises by one with each time that the run is taken over.
+    #: Rises with each time that the run is taken over; a number is left out where a taker died before it could say so.
     epoch: int
     #: The process that took it.
     replica: str
