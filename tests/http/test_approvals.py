@@ -225,7 +225,7 @@ def test_what_is_not_valid_is_400_and_stores_nothing(api: Any, asking: Any, what
     assert api.services.log.head() == head
 
 
-def test_whoever_may_not_answer_is_403_and_everything_still_waits(api: Any, asking: Any) -> None:
+def test_whoever_may_not_answer_is_refused_and_everything_still_waits(api: Any, asking: Any) -> None:
     wanted = calls(asking)
     head = api.services.log.head()
     for client in (api.client(scope="viewer"), api.client("mallory")):
@@ -233,6 +233,8 @@ def test_whoever_may_not_answer_is_403_and_everything_still_waits(api: Any, aski
             for run_id in (asking.run_id, asking.child(1)):
                 response = post(asking, what, body, run_id, client)
                 assert (response.status_code, response.json()["error"]) == (403, "forbidden"), what
+    for what, body in wanted:
+        assert post(asking, what, body, client=api.anonymous()).status_code == 401, what
     assert api.services.log.head() == head
 
 
