@@ -2,7 +2,7 @@
 
 from uuid import NAMESPACE_OID, uuid5
 
-from ..domain import answers
+from ..domain import agent_requests, answers
 from ..domain.answers import NoPendingQuestion
 from ..domain.asking import MAX_ANSWER_BYTES
 from ..domain.effects import AnswerQuestion
@@ -29,7 +29,7 @@ def answer_question(effect: AnswerQuestion, shop: Workshop) -> None:
     except AgentFailed as failed:
         if shop.leaves(effect.run_id):
             raise Closing from failed
-        if answers.is_settled(shop.runs.run(effect.run_id), effect.child_run_id, effect.request_id):
+        if agent_requests.is_settled(shop.runs.run(effect.run_id), effect.child_run_id, effect.request_id):
             # A person was faster, so the agent was ended.
             return
         _fail(effect, failed, shop)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from ..domain import answers, turns
+from ..domain import agent_requests, turns
 from ..domain.child_run import ChildRun, Turn
 from ..domain.event import Draft
 from ..domain.run import Run
@@ -42,11 +42,11 @@ class ChildTurnRecorder(TurnRecorder):
     def permission(self, asked: PermissionAsked) -> bool:
         """Block until the log says whether the tool may be used; an answer given before a crash counts."""
         call = tool_call(asked)
-        return self._ask(lambda run: answers.ask_tool(run, self._child, call), APPROVAL_SECONDS) == "approved"
+        return self._ask(lambda run: agent_requests.ask_tool(run, self._child, call), APPROVAL_SECONDS) == "approved"
 
     def question(self, request_id: str, question: str) -> str | None:
         """Block until the log has an answer, or the time is over."""
-        state = self._ask(lambda run: answers.ask_question(run, self._child, question), QUESTION_SECONDS)
+        state = self._ask(lambda run: agent_requests.ask_question(run, self._child, question), QUESTION_SECONDS)
         return self._answer if state == "answered" else None
 
     def _first_sign(self) -> None:
@@ -79,10 +79,12 @@ class ChildTurnRecorder(TurnRecorder):
 
     def _await(self, request_id: str, timeout_seconds: float) -> str:
         child = self._child
-        if not self._shop.wait_until(self._of, lambda run: answers.is_settled(run, child, request_id), timeout_seconds):
-            self._shop.decide(self._of, lambda run: answers.time_out_question(run, child, request_id))
+        if not self._shop.wait_until(
+            self._of, lambda run: agent_requests.is_settled(run, child, request_id), timeout_seconds
+        ):
+            self._shop.decide(self._of, lambda run: agent_requests.time_out_question(run, child, request_id))
         # If we crash before the agent has the answer, it asks anew, and is asked about anew.
-        self._shop.decide(self._of, lambda run: answers.deliver(run, child, request_id))
+        self._shop.decide(self._of, lambda run: agent_requests.deliver(run, child, request_id))
         request = self._shop.runs.run(self._of).children[child].requests[request_id]
         self._answer = request.answer.value if request.answer else None
         return request.state

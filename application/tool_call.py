@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ..domain.answers import ToolCall
+from ..domain.agent_requests import ToolCall
 from .agent_port import PermissionAsked
 
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
-from ..domain import turns
+from ..domain import child_ends, turns
 from ..domain.child_run import ENDED, ChildRun, Turn
 from ..domain.effects import WorkOnSubtask
 from ..domain.git import Commit, child_branch
@@ -60,7 +60,7 @@ def _fail(effect: WorkOnSubtask, shop: Workshop, code: str, message: str, *, ret
     try:
         shop.decide(
             effect.run_id,
-            lambda run: turns.fail_child(run, child_id, at, error_code=code, message=message, retryable=retryable),
+            lambda run: child_ends.fail_child(run, child_id, at, error_code=code, message=message, retryable=retryable),
         )
     except Overtaken:
         # The run was ended before its agent's end was noticed: the reason that was given first stands.
@@ -104,7 +104,7 @@ class _Work:
     def _go_on(self, run: Run, child: ChildRun, turn: Turn) -> None:
         """Take the newest turn one step further: to its end, or into a commit."""
         if turn.stop_reason is not None:
-            if refused := turns.refusal_of(turn.stop_reason):
+            if refused := child_ends.refusal_of(turn.stop_reason):
                 raise AgentFailed(refused, f"The agent ended its turn with {turn.stop_reason}.", retryable=True)
             self._commit(run, child, turn)
         elif turns.is_cut_short(run, self._id):
@@ -122,7 +122,7 @@ class _Work:
         return not waits and not turns.is_being_stopped(run, self._id)
 
     def _settled(self) -> bool:
-        return self._shop.decide(self._root, lambda run: turns.settle_child(run, self._id, self._shop.now()))
+        return self._shop.decide(self._root, lambda run: child_ends.settle_child(run, self._id, self._shop.now()))
 
     def _prepare(self, run: Run, child: ChildRun, subtask: Subtask) -> None:
         base = self._base(run, child, subtask)
@@ -167,7 +167,7 @@ class _Work:
         commit, clean = self._integrated(run, child, subtask, base, (own,))
         now = self._shop.now()
         if not clean:
-            self._shop.decide(self._root, lambda run: turns.dispatch_outdated_afresh(run, self._id, now))
+            self._shop.decide(self._root, lambda run: child_ends.dispatch_outdated_afresh(run, self._id, now))
             return
         path = self._shop.worktree(self._id)
         self._shop.repositories.ensure_worktree(self._shop.repository(run), path, child.branch, child.head.commit)
@@ -218,7 +218,7 @@ class _Work:
     def _give_up_stalled(self) -> None:
         """End the child run; what comes next finds it ended, and leaves."""
         seconds, now = int(self._shop.stall_seconds), self._shop.now()
-        self._shop.decide(self._root, lambda run: turns.give_up_stalled(run, self._id, now, seconds))
+        self._shop.decide(self._root, lambda run: child_ends.give_up_stalled(run, self._id, now, seconds))
 
     def _after_failure(self, failed: AgentFailed) -> None:
         """The agent is gone. A cut-short turn is over with it; a correction that never began is tried again."""

@@ -16,7 +16,7 @@ from steersman.adapters.stored_log import Recorder, Sealing, commit_batch
 from steersman.application.caller import service
 from steersman.application.log_port import Append
 from steersman.application.run_log import RunLog
-from steersman.domain import dispatch, review, steering, turns
+from steersman.domain import child_ends, dispatch, review, steering, turns
 from steersman.domain.agent_output import MessageDelta
 from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.child_run import output_stream
@@ -105,7 +105,7 @@ class Life:
         append(self.log, [Draft(stream=output_stream(child), event=said, run=child, root=self.run_id)] * SAID)
         self._decide(lambda run: turns.end_turn(run, child, "end_turn"))
         self._decide(lambda run: turns.commit_tree(run, child, MADE))
-        self._decide(lambda run: turns.settle_child(run, child, at))
+        self._decide(lambda run: child_ends.settle_child(run, child, at))
 
     def _advance(self) -> None:
         while self._decide(lambda run: dispatch.advance(run, datetime.now(UTC))):

@@ -12,7 +12,7 @@ from steersman.application.agent_port import AgentFailed, SessionRequest, TurnOb
 from steersman.application.carry_out import carry_out
 from steersman.application.log_port import LogUnavailable
 from steersman.application.workshop import Closing
-from steersman.domain import turns
+from steersman.domain import child_ends
 from steersman.domain.child_run import Paused
 from steersman.domain.dispatch import advance
 from steersman.domain.effects import AssembleChildren, EndWorkers, MakePlan, PauseWorker, WorkOnSubtask, next_effects
@@ -205,7 +205,9 @@ def test_an_agent_that_is_hard_to_kill_does_not_hold_the_other_runs(monkeypatch:
 
     session.kill = slowly  # type: ignore[method-assign]
     child, now = service.child(1).run_id, service.clock.now()
-    service.shop.decide("r", lambda run: turns.fail_child(run, child, now, error_code="x", message="", retryable=True))
+    service.shop.decide(
+        "r", lambda run: child_ends.fail_child(run, child, now, error_code="x", message="", retryable=True)
+    )
     assert killing.wait(60)
     service.agents.behave = lambda *_: None
     service.start(part("Other"), run_id="q")

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from steersman.domain import gate_signals, review, steering, turns, workers
+from steersman.domain import child_ends, gate_signals, review, steering, turns, workers
 from steersman.domain.child_run import ChildRun
 from steersman.domain.directive import Directive, Severity, Source
 from steersman.domain.dispatch import advance
@@ -160,7 +160,7 @@ class Fleet(Story):
 
     def finish(self, subtask_id: int) -> None:
         """The child has nothing left to do."""
-        self.put(turns.settle_child(self.run, self.child_id(subtask_id), self.now))
+        self.put(child_ends.settle_child(self.run, self.child_id(subtask_id), self.now))
         self.settle()
 
     def work(self, subtask_id: int, *, changes: bool = True, capabilities: Sequence[str] = LOADS) -> str:
@@ -173,7 +173,9 @@ class Fleet(Story):
     def fail(self, subtask_id: int, code: str = "agent_exited") -> None:
         """The child's run ends without a result."""
         child_id = self.child_id(subtask_id)
-        self.put(turns.fail_child(self.run, child_id, self.now, error_code=code, message="It broke.", retryable=True))
+        self.put(
+            child_ends.fail_child(self.run, child_id, self.now, error_code=code, message="It broke.", retryable=True)
+        )
         self.settle()
 
     def assemble(self, tree: str | None = None) -> None:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from steersman.domain import answers, turns, workers
-from steersman.domain.answers import NoPendingQuestion, RequestUnknown, ToolCall
+from steersman.domain import agent_requests, answers, turns, workers
+from steersman.domain.agent_requests import RequestUnknown, ToolCall
+from steersman.domain.answers import NoPendingQuestion
 from steersman.domain.asking import (
     AnswerDelivered,
     ApprovalResolved,
@@ -48,7 +49,7 @@ class Asking(Fleet):
     def ask(self, call: ToolCall | str, subtask_id: int = 1) -> str:
         """The agent asks; return the request's id."""
         child = self.child_id(subtask_id)
-        asked = answers.ask_question if isinstance(call, str) else answers.ask_tool
+        asked = agent_requests.ask_question if isinstance(call, str) else agent_requests.ask_tool
         request_id, drafts = asked(self.run, child, call)  # type: ignore[arg-type]
         self.put(drafts)
         return request_id
@@ -60,7 +61,7 @@ class Asking(Fleet):
         return self.put(answers.answer(self.run, request_id, words, "alice"))
 
     def deliver(self, request_id: str, subtask_id: int = 1) -> None:
-        self.put(answers.deliver(self.run, self.child_id(subtask_id), request_id))
+        self.put(agent_requests.deliver(self.run, self.child_id(subtask_id), request_id))
 
     def interrupt(self) -> None:
         """The service dies and takes the first child's turn up again."""
@@ -125,15 +126,17 @@ def test_after_an_interruption_an_answer_holds_and_a_permission_is_asked_for_ane
 def test_an_answer_is_brought_once_and_only_when_there_is_one(asking: Asking) -> None:
     request_id = asking.ask(FETCH)
     child = asking.child_id(1)
-    assert not answers.is_settled(asking.run, child, request_id)
+    assert not agent_requests.is_settled(asking.run, child, request_id)
     with pytest.raises(Overtaken):
-        answers.deliver(asking.run, child, request_id)
+        agent_requests.deliver(asking.run, child, request_id)
     asking.approve(request_id)
-    assert answers.is_settled(asking.run, child, request_id)
-    assert [d.event for d in answers.deliver(asking.run, child, request_id)] == [AnswerDelivered(request_id=request_id)]
+    assert agent_requests.is_settled(asking.run, child, request_id)
+    assert [d.event for d in agent_requests.deliver(asking.run, child, request_id)] == [
+        AnswerDelivered(request_id=request_id)
+    ]
     asking.deliver(request_id)
     with pytest.raises(Overtaken):
-        answers.deliver(asking.run, child, request_id)
+        agent_requests.deliver(asking.run, child, request_id)
 
 
 @pytest.mark.parametrize(
@@ -280,8 +283,8 @@ def test_what_waits_when_its_child_is_aborted_expires_before_the_childs_last_fac
 def test_time_that_is_over_after_an_answer_takes_nothing_away(asking: Asking) -> None:
     question, late = asking.ask("Which colour?"), asking.ask("Which size?")
     asking.answer(question)
-    assert answers.time_out_question(asking.run, asking.child_id(1), question) == ()
-    (timed_out,) = asking.put(answers.time_out_question(asking.run, asking.child_id(1), late))
+    assert agent_requests.time_out_question(asking.run, asking.child_id(1), question) == ()
+    (timed_out,) = asking.put(agent_requests.time_out_question(asking.run, asking.child_id(1), late))
     assert isinstance(timed_out, QuestionAnswered)
     assert (timed_out.answer, timed_out.timed_out) == (None, True)
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from steersman.domain import turns
+from steersman.domain import child_ends, turns
 from steersman.domain.assembly import AssemblyBlocked, ChangesRequested, Recovered, ReviewRequested
 from steersman.domain.child_run import RunStarted
 from steersman.domain.directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
@@ -177,7 +177,7 @@ def test_a_dependant_that_conflicts_with_its_new_base_starts_afresh_and_the_feed
     fleet.request_changes(1)
     fleet.settle()
     fleet.work(1)
-    fleet.put(turns.dispatch_outdated_afresh(fleet.run, old, fleet.now))
+    fleet.put(child_ends.dispatch_outdated_afresh(fleet.run, old, fleet.now))
     fleet.settle()
     assert fleet.child_id(2) != old
     assert fleet.child(2).prior_run_id is None, "nobody goes on from what did not fit"

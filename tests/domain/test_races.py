@@ -2,7 +2,7 @@
 
 import pytest
 
-from steersman.domain import gate_signals, review, steering, turns, workers
+from steersman.domain import child_ends, gate_signals, review, steering, turns, workers
 from steersman.domain.child_run import RunCancelled, TurnOpened
 from steersman.domain.directive import RevisionExecution
 from steersman.domain.effects import AssembleChildren, EndWorkers, MakePlan, ResumeWorker
@@ -416,7 +416,7 @@ def test_guidance_for_a_child_that_ends_before_it_is_decided_is_closed() -> None
     fleet.start(1)
     guidance = fleet.command("guidance", 1)
     fleet.put(
-        turns.fail_child(
+        child_ends.fail_child(
             fleet.run, fleet.child_id(1), fleet.now, error_code="agent_exited", message="gone", retryable=True
         )
     )

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from steersman.domain import review, steering, turns, workers
+from steersman.domain import child_ends, review, steering, turns, workers
 from steersman.domain.assembly import (
     AssemblyCompleted,
     AssemblyDeclined,
@@ -196,10 +196,10 @@ class Watched(Fleet):
         if subtask.outdated and well:
             return turns.rebuild_base(run, child_id, self.commit(), self.commit(), self.now)
         if subtask.outdated:
-            return turns.dispatch_outdated_afresh(run, child_id, self.now)
+            return child_ends.dispatch_outdated_afresh(run, child_id, self.now)
         if subtask.status == "dispatched":
             return turns.take_up(run, child_id, self.now)
-        return turns.open_turn(run, child_id) or turns.settle_child(run, child_id, self.now)
+        return turns.open_turn(run, child_id) or child_ends.settle_child(run, child_id, self.now)
 
     def _turned(self, child_id: str, well: bool, capabilities: Sequence[str]) -> Sequence[Draft]:
         run, child = self.run, self.run.children[child_id]
@@ -209,7 +209,7 @@ class Watched(Fleet):
         if turns.is_cut_short(run, child_id):
             return turns.end_turn(run, child_id, "cancelled")
         if not well:
-            return turns.fail_execution(run, child_id, "gone") or turns.fail_child(
+            return turns.fail_execution(run, child_id, "gone") or child_ends.fail_child(
                 run, child_id, self.now, error_code="agent_exited", message="gone", retryable=True
             )
         if not child.turn.started:

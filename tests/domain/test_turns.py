@@ -2,7 +2,7 @@
 
 import pytest
 
-from steersman.domain import turns
+from steersman.domain import child_ends, turns
 from steersman.domain.child_run import (
     MAX_INTERRUPTIONS,
     AssembleReady,
@@ -104,7 +104,7 @@ def test_a_paused_child_opens_no_turn_and_does_not_settle() -> None:
     fleet.command("guidance", 1)
     fleet.settle()
     assert turns.open_turn(fleet.run, fleet.child_id(1)) == ()
-    assert turns.settle_child(fleet.run, fleet.child_id(1), fleet.now) == ()
+    assert child_ends.settle_child(fleet.run, fleet.child_id(1), fleet.now) == ()
     fleet.confirm_pause(pause)
     assert turns.open_turn(fleet.run, fleet.child_id(1)) == ()
 
@@ -173,8 +173,8 @@ def test_nothing_is_decided_about_a_child_that_has_ended_or_was_replaced() -> No
     fleet.settle()
     for step in (
         lambda: turns.open_turn(fleet.run, old),
-        lambda: turns.settle_child(fleet.run, old, fleet.now),
-        lambda: turns.fail_child(fleet.run, old, fleet.now, error_code="x", message="", retryable=False),
+        lambda: child_ends.settle_child(fleet.run, old, fleet.now),
+        lambda: child_ends.fail_child(fleet.run, old, fleet.now, error_code="x", message="", retryable=False),
         lambda: turns.open_turn(fleet.run, "nobody"),
     ):
         with pytest.raises(Overtaken):
@@ -186,7 +186,7 @@ def test_a_dependants_base_is_rebuilt_only_when_it_is_outdated() -> None:
     fleet.prepare(1)
     for step in (
         lambda: turns.rebuild_base(fleet.run, fleet.child_id(1), BASE, BASE, fleet.now),
-        lambda: turns.dispatch_outdated_afresh(fleet.run, fleet.child_id(1), fleet.now),
+        lambda: child_ends.dispatch_outdated_afresh(fleet.run, fleet.child_id(1), fleet.now),
     ):
         with pytest.raises(Overtaken):
             step()
@@ -198,7 +198,7 @@ def test_an_agent_that_stalls_starts_afresh_three_times_and_then_has_failed() ->
     for n in range(4):
         fleet.start(1)
         seen.append(fleet.child_id(1))
-        fleet.put(turns.give_up_stalled(fleet.run, fleet.child_id(1), fleet.now, 300))
+        fleet.put(child_ends.give_up_stalled(fleet.run, fleet.child_id(1), fleet.now, 300))
         assert fleet.run.children[seen[-1]].status == "failed"
         fleet.settle()
         assert fleet.subtask(1).recovery_attempts == min(n + 1, 3)

@@ -22,7 +22,7 @@ from steersman.adapters.memory_views import MemoryViews
 from steersman.adapters.token_store import open_tokens
 from steersman.application.caller import service
 from steersman.application.run_log import RunLog
-from steersman.domain import dispatch, review, turns
+from steersman.domain import child_ends, dispatch, review, turns
 from steersman.domain.agent_output import MessageDelta
 from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.child_run import output_stream
@@ -157,7 +157,7 @@ class Story:
         self.say(child, "Looking.", "Done.")
         self.decide(lambda run: turns.end_turn(run, child, "end_turn"))
         self.decide(lambda run: turns.commit_tree(run, child, base))
-        self.decide(lambda run: turns.settle_child(run, child, at))
+        self.decide(lambda run: child_ends.settle_child(run, child, at))
         return child
 
     def to_gate(self) -> Commit:

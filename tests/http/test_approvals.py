@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from steersman.domain import answers, review, turns
-from steersman.domain.answers import ToolCall
+from steersman.domain import agent_requests, review, turns
+from steersman.domain.agent_requests import ToolCall
 from steersman.domain.asking import command_hash
 
 STRANGER = "f36800fd-f2f8-418c-958e-aae3e4921ba6"
@@ -40,7 +40,7 @@ def ask(story: Any, call: ToolCall | str, subtask_id: int = 1) -> str:
     child = story.child(subtask_id)
 
     def decision(run: Any) -> Any:
-        how: Any = answers.ask_question if isinstance(call, str) else answers.ask_tool
+        how: Any = agent_requests.ask_question if isinstance(call, str) else agent_requests.ask_tool
         request_id, drafts = how(run, child, call)
         asked[:] = [request_id]
         return drafts

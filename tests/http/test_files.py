@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from steersman.adapters.git_repositories import GitRepositories
-from steersman.domain import turns
+from steersman.domain import child_ends, turns
 from steersman.domain.git import Commit
 
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -101,7 +101,7 @@ def test_a_workspace_is_empty_then_conflicting_then_there_then_gone(worker: Work
     refused = worker.get("workspace", 409)
     assert (refused["error"], refused["retryable"]) == ("worktree_not_ready", True)
     worker.story.decide(
-        lambda run: turns.fail_child(run, worker.id, AT, error_code="agent_exited", message="", retryable=True)
+        lambda run: child_ends.fail_child(run, worker.id, AT, error_code="agent_exited", message="", retryable=True)
     )
     assert worker.get("workspace", 404)["error"] == "worktree_not_found"
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from steersman.domain import answers, turns
-from steersman.domain.answers import ToolCall
+from steersman.domain import agent_requests, turns
+from steersman.domain.agent_requests import ToolCall
 
 PATH = "/api/sandbox-policy"
 DEFAULT = {
@@ -183,8 +183,8 @@ def asked(story: Any, command: str) -> list[str]:
     story.decide(lambda run: turns.open_session(run, child, "session", ()))
     story.decide(lambda run: turns.open_turn(run, child))
     call = ToolCall(tool_name="run_command", tool_input="{}", command=command)
-    _, drafts = answers.ask_tool(story.run, child, call)
-    story.decide(lambda run: answers.ask_tool(run, child, call)[1])
+    _, drafts = agent_requests.ask_tool(story.run, child, call)
+    story.decide(lambda run: agent_requests.ask_tool(run, child, call)[1])
     (request,) = story.run.children[child].requests.values()
     return [*(draft.event.TOPIC for draft in drafts), request.state]
 

@@ -12,7 +12,7 @@ from steersman.adapters.memory import MemoryLog
 from steersman.adapters.memory_views import MemoryViews
 from steersman.application.log_port import Append
 from steersman.application.project_views import catch_up
-from steersman.domain import dispatch, review, turns
+from steersman.domain import child_ends, dispatch, review, turns
 from steersman.domain import project as projects
 from steersman.domain.agent_output import MessageDelta, ToolCalled
 from steersman.domain.catalogue import CATALOGUE
@@ -138,14 +138,16 @@ class History:
         commit = Commit(commit=f"c{subtask_id}", tree=f"t{subtask_id}") if changes else BASE
         self.put(turns.end_turn(self.run, child, "end_turn"))
         self.put(turns.commit_tree(self.run, child, commit))
-        self.put(turns.settle_child(self.run, child, self.at))
+        self.put(child_ends.settle_child(self.run, child, self.at))
         return child
 
     def fail(self, subtask_id: int) -> str:
         """Let a subtask's child run fail in its turn; return its id."""
         child = self.begin_work(subtask_id)
         words = "It \N{SNOWMAN} crashed."
-        self.put(turns.fail_child(self.run, child, self.at, error_code="agent_exited", message=words, retryable=True))
+        self.put(
+            child_ends.fail_child(self.run, child, self.at, error_code="agent_exited", message=words, retryable=True)
+        )
         return child
 
     def to_gate(self) -> None:

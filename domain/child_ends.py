@@ -1,0 +1,159 @@
+"""How a child run ends, or its subtask starts afresh, as decisions."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from .assembly import StallDetected, SubtaskRedispatched
+from .child_run import (
+    AssembleReady,
+    ChildRun,
+    NoChangesProduced,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+)
+from .directive import SteeringDecided
+from .event import Draft, Event, Text
+from .expiry import expire_requests
+from .follow import moved
+from .run import Run
+from .steering_table import MAX_RECOVERY_ATTEMPTS
+from .turns import MAX_MESSAGE_CHARACTERS, InterruptedTooOften, Overtaken, child_at_work, is_being_stopped
+from .work_plan import (
+    Subtask,
+    SubtaskAssembleReady,
+    SubtaskCompleted,
+    SubtaskFailed,
+    SubtaskPending,
+    step,
+)
+
+
+def settle_child(run: Run, child_run_id: str, at: datetime) -> Sequence[Draft]:
+    """The child has nothing left to do: its work is ready for the assembly, or it made none. Nothing while it is paused."""
+    child, subtask = child_at_work(run, child_run_id)
+    if child.turn is None or not child.turn.committed or child.head is None:
+        raise Overtaken
+    if child.status in ("pausing", "paused"):
+        return ()
+    if not child.has_changes:
+        return _completed(run, child, subtask, at)
+    ready = AssembleReady(
+        run_id=child_run_id,
+        subtask_id=subtask.subtask_id,
+        parent_run_id=run.run_id,
+        worktree_branch=child.branch,
+        tree_hash=child.head.tree,
+        commit_hash=child.head.commit,
+        has_changes=True,
+    )
+    return _both(run, child, ready, step(SubtaskAssembleReady, subtask, "assemble_ready", at))
+
+
+def fail_child(
+    run: Run, child_run_id: str, at: datetime, *, error_code: str, message: str, retryable: bool
+) -> Sequence[Draft]:
+    """The child run ends without a result, and so does its subtask."""
+    child, subtask = child_at_work(run, child_run_id)
+    if is_being_stopped(run, child_run_id):
+        # Whoever stops it says how it ended.
+        raise Overtaken
+    words = Text(message[:MAX_MESSAGE_CHARACTERS])
+    failed = RunFailed(message=words, error_code=error_code, retryable=retryable)
+    ends = _both(run, child, failed, step(SubtaskFailed, subtask, "failed", at, reason=words))
+    ends = (*expire_requests(run, child), *ends)
+    if error_code != InterruptedTooOften.code or child.turn is None:
+        return ends
+    carried = [run.directives[i] for i in child.turn.directive_ids if run.directives[i].open]
+    unproved = [d for d in carried if d.targets.get(child_run_id) == "initiated"]
+    return (*(moved(run, d, "needs_attention", InterruptedTooOften.code) for d in unproved), *ends)
+
+
+def give_up_stalled(run: Run, child_run_id: str, at: datetime, stall_seconds: int) -> Sequence[Draft]:
+    """
+    The child's agent shows no sign of work: its run ends, and its subtask starts afresh as long as its budget lasts.
+
+    Only an agent's own progress counts; corrections that are sent to a dead agent do not keep it alive.
+    """
+    child, subtask = child_at_work(run, child_run_id)
+    if is_being_stopped(run, child_run_id):
+        raise Overtaken
+    detected = StallDetected(
+        child_run_id=child_run_id, subtask_id=subtask.subtask_id, stall_timeout_seconds=stall_seconds
+    )
+    words = Text(f"The agent showed no sign of work for {stall_seconds} seconds.")
+    failed = RunFailed(message=words, error_code="agent_stall_timeout", retryable=True)
+    said = (*expire_requests(run, child), run.coordinator(detected), run.on_child(child_run_id, failed))
+    attempt = subtask.recovery_attempts + 1
+    if attempt > MAX_RECOVERY_ATTEMPTS:
+        return (*said, run.on_plan(step(SubtaskFailed, subtask, "failed", at, reason=words)))
+    again = SubtaskRedispatched(
+        subtask_id=subtask.subtask_id,
+        prior_child_run_id=child.run_id,
+        attempt=attempt,
+        max_attempts=MAX_RECOVERY_ATTEMPTS,
+        reason="stall_redispatch",
+        timestamp_utc=at.isoformat(),
+    )
+    return (*said, run.coordinator(again), run.on_plan(_afresh(subtask, at, words)))
+
+
+def dispatch_outdated_afresh(run: Run, child_run_id: str, at: datetime) -> Sequence[Draft]:
+    """The child's own work does not fit onto its new base, so the subtask starts afresh from there."""
+    child, subtask = child_at_work(run, child_run_id)
+    if not subtask.outdated:
+        raise Overtaken
+    why = Text("What this subtask builds on was changed in the same places, so it starts afresh.")
+    cancelled = run.on_child(child.run_id, RunCancelled(reason="base_conflict"))
+    return (*_dispatch_fresh_said(run, subtask), cancelled, run.on_plan(_afresh(subtask, at, why)))
+
+
+def _dispatch_fresh_said(run: Run, subtask: Subtask) -> Sequence[Draft]:
+    cause = next((d for d in reversed(tuple(run.directives.values())) if not d.direct and d.action is not None), None)
+    if cause is None:
+        return ()
+    decision = SteeringDecided(
+        directive_id=cause.directive_id,
+        decision="dispatch_fresh",
+        rationale=f"Subtask {subtask.subtask_id} conflicts with its rebuilt base, so that part starts afresh.",
+        subtask_ids=(),
+        attempt=cause.attempt,
+        phase="dependant_base_conflict",
+    )
+    return (run.on_directive(cause.directive_id, decision),)
+
+
+def _afresh(subtask: Subtask, at: datetime, why: Text) -> SubtaskPending:
+    return SubtaskPending(
+        subtask_id=subtask.subtask_id,
+        status="pending",
+        child_run_id=None,
+        assigned_agent=subtask.assigned_agent,
+        selected_model_id=subtask.model_id,
+        timestamp_utc=at.isoformat(),
+        reason=why,
+    )
+
+
+def refusal_of(stop_reason: str) -> str | None:
+    """Return the error code of a turn that ended like this without a result; None if it has one."""
+    return {
+        "refusal": "agent_refused",
+        "max_tokens": "agent_turn_limit",
+        "max_turn_requests": "agent_turn_limit",
+    }.get(stop_reason)
+
+
+def _completed(run: Run, child: ChildRun, subtask: Subtask, at: datetime) -> Sequence[Draft]:
+    nothing = NoChangesProduced(
+        run_id=child.run_id,
+        subtask_id=subtask.subtask_id,
+        parent_run_id=run.run_id,
+        message="The agent ended its turn without changing a file.",
+    )
+    completed = step(SubtaskCompleted, subtask, "completed", at)
+    return (run.on_child(child.run_id, nothing), *_both(run, child, RunCompleted(result="no_changes"), completed))
+
+
+def _both(run: Run, child: ChildRun, of_run: Event, of_subtask: Event) -> Sequence[Draft]:
+    return (run.on_child(child.run_id, of_run), run.on_plan(of_subtask))
