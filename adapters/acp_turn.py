@@ -75,7 +75,8 @@ class Turn:
         if update.kind == "message":
             # Chunks of one message are put together, messages are kept apart: an answer's first and last lines are its own.
             is_new = self._speaks_in is None or self._speaks_in[0] != message_id
-            self._remember(update.text, apart=is_new and self._message_characters > 0)
+            text = self._remember(update.text, apart=is_new and self._message_characters > 0)
+            update = msgspec.structs.replace(update, text=text)
             self._speaks_in = (message_id,)
         elif update.kind in ("tool_call", "plan"):
             self._speaks_in = None
@@ -129,13 +130,14 @@ class Turn:
                 self._space.clear()
             self._changed.notify_all()
 
-    def _remember(self, text: str, *, apart: bool) -> None:
+    def _remember(self, text: str, *, apart: bool) -> str:
         if apart and not self._message[-1].endswith("\n"):
             text = "\n" + text
         self._message.append(text)
         self._message_characters += len(text)
         while self._message_characters - len(self._message[0]) >= MESSAGE_CHARACTERS:
             self._message_characters -= len(self._message.popleft())
+        return text
 
     # On the caller's thread
 

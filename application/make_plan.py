@@ -65,7 +65,11 @@ def plan_from(answer: str, run: Run, project: Project, models: Mapping[str, str]
         warnings = ["The planner's answer held no usable plan; one subtask covers the whole goal."]
     plan_id = str(uuid5(NAMESPACE_OID, f"{run.run_id}/plan"))
     made = planning.make_plan(plan_id, parts, project.team, models, charters(project))
-    return msgspec.structs.replace(made, warnings=tuple(Text(warning) for warning in warnings))
+    return msgspec.structs.replace(
+        made,
+        warnings=tuple(Text(warning) for warning in warnings),
+        outcome_spec_id=run.outcome_spec.spec_id if run.outcome_spec is not None else None,
+    )
 
 
 def _proposed(answer: str) -> list[ProposedSubtask]:

@@ -77,6 +77,8 @@ class WorkPlanMade(Event, frozen=True, kw_only=True):
     warnings: tuple[Text, ...] = ()
     #: Of everybody who was on the team: an author may be replaced by any of them.
     charters: tuple[MemberCharter, ...] = ()
+    #: The confirmed outcome spec that the plan was made from, if there was one.
+    outcome_spec_id: str | None = None
 
 
 class SubtaskMoved(Event, frozen=True, kw_only=True):

@@ -75,7 +75,7 @@ def show_workspace(run_id: FromPath[str], reading: Reads) -> Sequence[TreeEntry]
 
 @get("/api/runs/{run_id:str}/files", sync_to_thread=True, responses=refusals(403, 404, 409))
 def list_changed_files(
-    request: Request[Any, Any, Any], run_id: FromPath[str], reading: Reads, which: Filter = "all"
+    request: Request[Any, Any, Any], run_id: FromPath[str], reading: Reads, filter: Filter = "all"
 ) -> Sequence[ChangedFile]:
     """List the files that a child run has changed; of a coordinator none: …/assembly/files has what it assembled."""
     only_once(request, "filter")
@@ -86,15 +86,15 @@ def list_changed_files(
     repository, base, head = _repository(row), kept.base.commit, (kept.head or kept.base).commit
 
     def listed() -> Sequence[ChangedFile]:
-        if which == "last-commit":
+        if filter == "last-commit":
             before = repositories.parent(repository, head) if head != base else None
             return repositories.changed_files(repository, before, head) if before else []
-        if which != "committed":
+        if filter != "committed":
             try:
-                return repositories.changed_files(repository, base if which == "all" else head, worktree)
+                return repositories.changed_files(repository, base if filter == "all" else head, worktree)
             except WorktreeGone:
                 # All that is left of it is what was committed.
-                if which == "uncommitted":
+                if filter == "uncommitted":
                     return []
         return repositories.changed_files(repository, base, head)
 

@@ -1,6 +1,7 @@
 """Every way the API says no: one shape, RFC 9457 problem details with our wire words, whatever went wrong."""
 
 from collections.abc import Mapping
+from enum import Enum
 from http import HTTPStatus
 from logging import getLogger
 from typing import Annotated, Any, TypeAlias, cast
@@ -145,7 +146,8 @@ def _what_to_do(error: HTTPException) -> str:
 
 
 def _fault(extra: Mapping[str, Any]) -> str:
-    where = " ".join(str(extra[part]) for part in ("source", "key") if extra.get(part))
+    source, key = extra.get("source"), extra.get("key")
+    where = " ".join(str(part) for part in (source.value if isinstance(source, Enum) else source, key) if part)
     return f"{where}: {extra.get('message')}" if where else str(extra.get("message"))
 
 

@@ -9,7 +9,7 @@ from ..domain.work_plan import PlannedSubtask, SubtaskMoved, WorkPlanMade
 from .standing import Standing, after
 from .view import Rows, View, deleted_run
 
-VERSION = 1
+VERSION = 2
 
 
 class SubtaskRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -69,6 +69,7 @@ def _made(run_id: str, event: WorkPlanMade) -> WorkPlanView:
     return WorkPlanView(
         work_plan_id=event.work_plan_id,
         coordinator_run_id=run_id,
+        outcome_spec_id=event.outcome_spec_id,
         status=event.status,
         subtasks=tuple(_planned(part) for part in event.subtasks),
         dependencies=tuple(

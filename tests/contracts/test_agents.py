@@ -70,6 +70,7 @@ def test_a_turn_reports_in_order_from_one_thread_and_ends_with_what_was_said(
     )
     assert (ended.stop_reason, ended.message) == ("end_turn", "first\nlast")
     assert [update.kind for update in observer.updates] == ["message", "tool_call", "tool_result", "message"]
+    assert "".join(update.text for update in observer.updates if update.kind == "message") == ended.message
     assert len(observer.threads) == 1
     assert (worktree / "a.txt").read_text() == "hi\n"
 

@@ -61,6 +61,8 @@ def test_nothing_is_planned_before_the_spec_is_confirmed_and_then_the_run_goes_t
     assert (confirmed["status"], confirmed["confirmedBy"]) == ("confirmed", "alice")
     said = topics(api.until(run_id, GATE))
     assert said[3:5] == [CONFIRMED, "coordinator.work_plan"]
+    (drafted,) = [frame.data for frame in frames if frame.event == DRAFTED]
+    assert api.get(f"/api/runs/{run_id}/work-plan")["outcomeSpecId"] == drafted["specId"]
     api.review(run_id, approved=True)
     api.until(run_id, "coordinator.assembly_completed")
     assert repository.files["one.txt"] == "1"

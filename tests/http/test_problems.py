@@ -45,6 +45,13 @@ def test_a_body_that_is_no_request_is_400_and_stores_nothing(api: Any, body: byt
     assert api.services.log.head() == head
 
 
+def test_a_bad_parameter_is_named_as_it_was_sent(story: Any) -> None:
+    story.start()
+    refused = story.client.get(f"/api/runs/{story.run_id}/files?filter=bogus")
+    assert refused.status_code == 400
+    assert refused.json()["message"].startswith("The request is not valid: query filter: ")
+
+
 def test_a_body_over_one_mebibyte_is_413_and_stores_nothing(api: Any, repository: Any) -> None:
     head = api.services.log.head()
     client = api.client()
