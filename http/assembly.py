@@ -51,7 +51,7 @@ class ReviewedBody(msgspec.Struct, frozen=True, kw_only=True):
     runId: str
     accepted: bool = True
     deferred: bool = False
-    message: str | None = None
+    message: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class UseCoordinator(Rejected):
