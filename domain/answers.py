@@ -124,13 +124,19 @@ def fail_autopilot(run: Run, request_id: str, error_code: str, message: str) -> 
 
 
 def set_options(run: Run, option: Literal["auto_approve_tools", "autopilot"], enabled: bool) -> Sequence[Draft]:
-    """Change what the run does by itself; setting what is set stores nothing. Raises RunNotActive."""
+    """
+    Change what the run does by itself; setting what is set stores nothing. Raises RunNotActive.
+
+    Turning auto-approval off takes back what was granted for more than one call, too.
+    """
     if run.status != "in_progress":
         raise RunNotActive
     options = {"auto_approve_tools": run.auto_approve_tools, "autopilot": run.autopilot}
-    if options[option] == enabled:
+    granted = run.grants or any(child.grants for child in run.children.values())
+    revokes = option == "auto_approve_tools" and not enabled and bool(granted)
+    if options[option] == enabled and not revokes:
         return ()
-    return (run.coordinator(OptionsSet(**{**options, option: enabled})),)
+    return (run.coordinator(OptionsSet(**{**options, option: enabled}, grants_revoked=revokes)),)
 
 
 def tend(run: Run) -> Sequence[Draft]:

@@ -172,6 +172,8 @@ class OptionsSet(Event, frozen=True, kw_only=True):
 
     auto_approve_tools: bool
     autopilot: bool
+    #: Whether every grant for more than one call ends with it, too: tools are to be asked about again.
+    grants_revoked: bool = False
 
 
 # State

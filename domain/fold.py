@@ -196,6 +196,9 @@ def _evolve_coordinator(run: Run, fact: Fact, at: str) -> Run:
                 run, event.subtask_id, lambda s: replace(s, stalled=False, recovery_attempts=event.attempt)
             )
         case OptionsSet():
+            if event.grants_revoked:
+                bare = {i: replace(child, grants=frozenset()) for i, child in run.children.items()}
+                run = replace(run, grants=frozenset(), children=bare)
             if event.autopilot and not run.autopilot:
                 again = {
                     i: replace(child, requests=asking.try_again(child.requests)) for i, child in run.children.items()

@@ -24,10 +24,16 @@ Id = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class ToolApproval(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Let a tool call pass, once or for more than this call."""
+    """Let a tool call pass, once or for more than this call; turning auto-approval off takes the latter back."""
 
     request_id: Id
-    scope: Scope = "once"
+    scope: Annotated[
+        Scope,
+        Meta(
+            description="once: this call. run: the same tool and address, in the run that asks. tool: the same tool "
+            "with any address, in the run that asks. always: every tool, in every run of the orchestration."
+        ),
+    ] = "once"
 
 
 class ToolDenial(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -126,7 +132,7 @@ def answer(
 
 @post("/api/runs/{run_id:str}/auto-approve", status_code=200, sync_to_thread=True, responses=OPTIONS | REFUSALS)
 def auto_approve(run_id: FromPath[str], data: JSONBody[Toggle], asking: Asks) -> Response[bytes]:
-    """Let tools pass without asking, or ask again; what is destructive is asked about all the same."""
+    """Let tools pass without asking, or ask about each again; what is destructive is asked about all the same."""
     return _option(
         asking,
         run_id,

@@ -163,6 +163,23 @@ def test_a_scope_covers_what_it_says_and_never_what_is_destructive(
 
 
 @pytest.mark.parametrize("scope", ["run", "tool", "always"])
+def test_turning_auto_approval_off_takes_back_what_was_granted_for_more_than_one_call(
+    asking: Asking, scope: Scope
+) -> None:
+    first = asking.ask(FETCH)
+    asking.approve(first, scope)
+    asking.deliver(first)
+    asking.put(answers.set_options(asking.run, "autopilot", True))
+    asking.put(answers.set_options(asking.run, "autopilot", False))
+    passed = asking.ask(FETCH)
+    assert asking.state(passed) == "approved"
+    asking.deliver(passed)
+    asking.put(answers.set_options(asking.run, "auto_approve_tools", False))
+    assert asking.state(asking.ask(FETCH)) == "pending"
+    assert answers.set_options(asking.run, "auto_approve_tools", False) == ()
+
+
+@pytest.mark.parametrize("scope", ["run", "tool", "always"])
 def test_a_destructive_command_is_allowed_once_whatever_the_scope_says(asking: Asking, scope: Scope) -> None:
     first = asking.ask(REMOVE)
     asking.approve(first, scope)
