@@ -52,7 +52,8 @@ def decide(api: Api, run_id: str, asked: dict[str, Any], answer: str = "Blue.", 
 def said(api: Api, child: str) -> str:
     """Return everything that a child's agent has said and was told of its tools."""
     told = events(api, child, "agent.message.delta", "tool.result", "tool.error")
-    return "\n".join(str(e.get("delta") or e.get("content") or e.get("errorMessage")) for e in told)
+    # What the agent says comes in pieces, cut wherever it paused.
+    return "".join(e.get("delta") or f"\n{e.get('content') or e.get('errorMessage')}\n" for e in told)
 
 
 def finish(api: Api, run_id: str) -> None:
