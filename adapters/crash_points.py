@@ -9,6 +9,7 @@ durable and not yet acknowledged. Without the variable nothing of this is there.
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import Any, cast
 
 from ..application.log_port import Append, EventLog
@@ -28,20 +29,26 @@ class CrashingLog:
 
     def __init__(self, log: EventLog, wanted: Sequence[str]) -> None:
         self._log = log
+        self._lock = Lock()
         self._when, self._topic = wanted[:2]
         self._state = next((word for word in wanted[2:] if not word.isdigit()), None)
         self._left = next((int(word) for word in wanted[2:] if word.isdigit()), 1)
 
     def append(self, append: Append) -> Sequence[Fact]:
         """Append, and die before it or after it if this is the one."""
-        here = any(self._matches(draft.event) for draft in append.drafts)
-        self._left -= here
-        if here and self._left == 0 and self._when == "lost":
+        dies = any(self._matches(draft.event) for draft in append.drafts) and self._is_the_one()
+        if dies and self._when == "lost":
             die()
         facts = self._log.append(append)
-        if here and self._left == 0:
+        if dies:
             die()
         return facts
+
+    def _is_the_one(self) -> bool:
+        # Others append meanwhile: whoever looked at the count again after the append might find it passed.
+        with self._lock:
+            self._left -= 1
+            return self._left == 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
