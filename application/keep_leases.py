@@ -190,10 +190,11 @@ class LeaseKeeper:
         self._until = began + self._lasts_seconds
         self._renewed(self._until)
         self._elsewhere = standing.elsewhere
-        self._let_go(replica)
+        # Before anything is let go of: what is given away below must not be taken for something that was not taken up yet.
         for root, epoch in standing.held.items():
             if root not in self._held:
                 self._take(replica, root, epoch)  # its claim was stored, and its fact may not be
+        self._let_go(replica)
         if not self._draining:
             self._claim(replica, standing)
         self._tell(replica)

@@ -25,8 +25,8 @@ from steersman.domain.orchestration import StartRun, start_run
 from steersman.domain.planning import ProposedSubtask
 from steersman.domain.project import AddMember, CreateProject, add_member, create_project, replay
 
-#: A heartbeat is a third of it. Far longer than a beat takes, so that nothing lapses by itself on a slow machine.
-STALE_SECONDS = 30.0
+#: So long that nothing lapses by itself, however long a disk keeps a beat waiting. What is to happen soon is nudged.
+STALE_SECONDS = 3_600.0
 PATIENCE_SECONDS = 60.0
 
 
@@ -74,6 +74,10 @@ class Process:
         """Begin to hold leases."""
         self.keeper.start(self.driven)
         return self
+
+    def nudge(self) -> None:
+        """Make the keeper look now, and not with its next heartbeat."""
+        self.keeper.close("no run of this process")
 
     def close(self) -> None:
         """End."""
@@ -138,7 +142,7 @@ class Place:
         """Let a replica have been silent for too long."""
         with psycopg.connect(self.url) as connection:
             connection.execute(
-                "UPDATE replicas SET renewed = renewed - interval '1 hour' WHERE replica = %s", (replica,)
+                "UPDATE replicas SET renewed = renewed - interval '1 day' WHERE replica = %s", (replica,)
             )
 
 
@@ -185,7 +189,7 @@ def test_who_was_silent_for_too_long_ends_everything_before_it_comes_back_under_
     process.driven.at_work = frozenset({root})
     process.driven.may_leave.clear()
     place.silence("a0")
-    process.keeper.offer("another")  # any news makes it look at once
+    process.nudge()
     assert process.driven.left.wait(PATIENCE_SECONDS)
     # It waits for the end of what is under way, and takes nothing meanwhile, not even what nobody else wants.
     assert not process.keeper.holds(root)
@@ -207,10 +211,10 @@ def test_a_run_is_taken_over_from_the_silent_and_given_to_who_has_less(place: Pl
     first.driven.at_work = frozenset(roots[:1])
     second = place.process("b")
     wait_until(lambda: second.keeper.held == {} and "b0" in first.leases.renew("a0", draining=False).loads, "both live")  # type: ignore[union-attr]
-    first.keeper.offer("news")
+    first.nudge()
     wait_until(lambda: len(first.keeper.held) == 2, "the first has given two away")
     assert roots[0] in first.keeper.held, "what is under way is not given away"
-    second.keeper.offer("news")
+    second.nudge()
     wait_until(lambda: len(second.keeper.held) == 2, "the second has two")
     assert not first.keeper.held.keys() & second.keeper.held.keys()
 
