@@ -18,10 +18,10 @@ import msgspec
 import structlog
 
 from ..domain.leases import take_lease
-from ..domain.rejected import Rejected
+from ..domain.rejected import Busy, RunNotFound
 from .caller import service
 from .lease_port import Leases, Standing
-from .log_port import Fence, Fenced, LogUnavailable
+from .log_port import Fence, Fenced, LogUnavailable, Undecodable
 from .run_log import RunLog
 from .tenure import LeaseLost
 from .under_way import EffectState
@@ -148,7 +148,8 @@ class LeaseKeeper:
         self._woken.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._held = {}
+        # What ends too late to be waited for stores nothing and moves nothing any more.
+        self._held, self._until = {}, 0.0
         if self._replica is not None:
             try:
                 self._leases.leave(self._replica)
@@ -160,16 +161,16 @@ class LeaseKeeper:
             pause = self.heartbeat_seconds
             try:
                 self._beat()
+                if self._replica is not None and time.monotonic() >= self._until:
+                    self._lapse()
+                    pause = 0.0
             except LogUnavailable as error:
                 pause = min(pause, RETRY_SECONDS)
                 log.warning("the leases could not be renewed; trying again", error=str(error))
             except Exception:
                 pause = min(pause, RETRY_SECONDS)
                 log.exception("the leases could not be renewed; trying again")
-            if self._replica is not None and time.monotonic() >= self._until:
-                self._lapse()
-            else:
-                self._woken.wait(pause)
+            self._woken.wait(pause)
             self._woken.clear()
             self._stopping.wait(PAUSE_SECONDS)
 
@@ -241,6 +242,8 @@ class LeaseKeeper:
             assert self._driven is not None, "a claim comes after start"
             idle = sorted(self._held.keys() - self._driven.busy())
             self._release(replica, idle[:surplus])
+            with self._lock:
+                self._offered |= wanted
             return
         claimed: dict[str, int] = {}
         if standing.free and mine < share:
@@ -263,9 +266,16 @@ class LeaseKeeper:
             self._runs.decide(root, lambda run: take_lease(run, epoch, replica), by)
         except Fenced:
             return  # somebody else has it by now
-        except Rejected as refused:
-            log.warning("a run was claimed that cannot be driven", run=root, why=str(refused))
+        except Busy:
+            return  # the next beat finds it claimed and tries again
+        except RunNotFound:
             self._leases.release(replica, [root], closed=True)
+            return
+        except Undecodable as undecodable:
+            # One run that this release cannot read must not keep the others from being driven.
+            log.error("a run cannot be read by this release; it is left to a newer one", run=root, why=str(undecodable))
+            self._declined.add(root)
+            self._leases.release(replica, [root])
             return
         self._held = {**self._held, root: epoch}
         assert self._driven is not None, "a claim comes after start"

@@ -14,16 +14,18 @@ from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.process_lock import ProcessLock
 from steersman.application.caller import Caller
 from steersman.application.keep_leases import LeaseKeeper
-from steersman.application.run_log import RunLog
+from steersman.application.log_port import Undecodable
+from steersman.application.run_log import Answering, Decision, RunLog
 from steersman.application.tenure import LeaseLost
 from steersman.application.under_way import EffectState
 from steersman.domain.catalogue import CATALOGUE
-from steersman.domain.event import Draft
+from steersman.domain.event import Draft, Fact
 from steersman.domain.git import Commit
 from steersman.domain.leases import LeaseTaken
 from steersman.domain.orchestration import StartRun, start_run
 from steersman.domain.planning import ProposedSubtask
 from steersman.domain.project import AddMember, CreateProject, add_member, create_project, replay
+from steersman.domain.rejected import Busy
 
 #: So long that nothing lapses by itself, however long a disk keeps a beat waiting. What is to happen soon is nudged.
 STALE_SECONDS = 3_600.0
@@ -59,6 +61,19 @@ class Driven:
         return {}
 
 
+class Hindered(RunLog):
+    """Run logs that refuse the next decision about some runs."""
+
+    def __init__(self, log: PostgresLog) -> None:
+        super().__init__(log, SYSTEM_CLOCK)
+        self.refusals: dict[str, Exception] = {}
+
+    def decide(self, root: str, decision: Decision, by: Caller, answer: Answering | None = None) -> Sequence[Fact]:
+        if refusal := self.refusals.pop(root, None):
+            raise refusal
+        return super().decide(root, decision, by, answer)
+
+
 class Process:
     """One process: its keeper, and what it drives."""
 
@@ -68,7 +83,8 @@ class Process:
         self.leases = PostgresLeases(url, STALE_SECONDS, self.lock)
         self.driven = Driven()
         self.renewed: list[float] = []
-        self.keeper = LeaseKeeper(self.leases, RunLog(log, SYSTEM_CLOCK), lambda: next(self.ids), self.renewed.append)
+        self.runs = Hindered(log)
+        self.keeper = LeaseKeeper(self.leases, self.runs, lambda: next(self.ids), self.renewed.append)
 
     def start(self) -> "Process":
         """Begin to hold leases."""
@@ -137,6 +153,11 @@ class Place:
         """Who took which epoch, in the order of the log."""
         events = [fact.event for fact in self.log.read(limit=5000)]
         return [(event.replica, event.epoch) for event in events if isinstance(event, LeaseTaken)]
+
+    def holders(self) -> dict[str, str | None]:
+        """Who holds which open run."""
+        with psycopg.connect(self.url) as connection:
+            return dict(connection.execute("SELECT root, replica FROM leases WHERE is_open").fetchall())
 
     def silence(self, replica: str) -> None:
         """Let a replica have been silent for too long."""
@@ -210,7 +231,12 @@ def test_a_run_is_taken_over_from_the_silent_and_given_to_who_has_less(place: Pl
     wait_until(lambda: len(first.keeper.held) == 4, "the first holds all")
     first.driven.at_work = frozenset(roots[:1])
     second = place.process("b")
-    wait_until(lambda: second.keeper.held == {} and "b0" in first.leases.renew("a0", draining=False).loads, "both live")  # type: ignore[union-attr]
+
+    def both_live() -> bool:
+        standing = first.leases.renew("a0", draining=False)
+        return standing is not None and "b0" in standing.loads
+
+    wait_until(both_live, "both live")
     first.nudge()
     wait_until(lambda: len(first.keeper.held) == 2, "the first has given two away")
     assert roots[0] in first.keeper.held, "what is under way is not given away"
@@ -255,3 +281,36 @@ def test_a_run_that_is_offered_and_does_not_exist_is_taken_by_nobody(place: Plac
     process.keeper.offer(root)
     wait_until(lambda: process.keeper.held.keys() == {root}, "the one that exists is held")
     assert process.leases.holder("no such run") is None
+
+
+def test_a_run_that_cannot_be_read_is_left_to_others_and_holds_up_none(place: Place) -> None:
+    process = place.process("a")
+    unreadable, readable = (place.start_run(f"r{n}") for n in range(2))
+    process.runs.refusals[unreadable] = Undecodable(7, unreadable, "of a newer release")
+    process.keeper.offer(unreadable)
+    wait_until(lambda: place.holders() == {unreadable: None}, "it is given back")
+    process.keeper.offer(readable)
+    wait_until(lambda: process.keeper.held.keys() == {readable}, "the other is driven")
+    other = place.process("b")
+    wait_until(lambda: unreadable in other.keeper.held, "who can read it has it")
+
+
+def test_a_run_that_others_keep_changing_is_taken_up_by_the_next_beat(place: Place) -> None:
+    process = place.process("a")
+    root = place.start_run("r")
+    process.runs.refusals[root] = Busy()
+    process.keeper.offer(root)
+    wait_until(lambda: not process.runs.refusals and place.holders() == {root: "a0"}, "it is claimed")
+    process.nudge()
+    wait_until(lambda: process.keeper.holds(root), "it is held")
+    assert place.taken() == [("a0", 1)]
+
+
+def test_who_has_ended_may_touch_nothing_any_more(place: Place) -> None:
+    process = place.process("a")
+    root = place.start_run("r")
+    process.keeper.offer(root)
+    wait_until(lambda: process.keeper.holds(root), "the run is held")
+    process.keeper.stop()
+    with pytest.raises(LeaseLost):
+        process.keeper.check()
