@@ -43,7 +43,7 @@ LastEventId: TypeAlias = Annotated[
     str | None,
     HeaderParameter(name="Last-Event-ID", description="The last id that was received. It wins over `after`."),
 ]
-SHOWN = ResponseSpec(str, description="Server-sent events", media_type="text/event-stream", generate_examples=False)  # type: ignore[arg-type]
+SHOWN = ResponseSpec(str, description="Server-sent events", media_type="text/event-stream", generate_examples=False)
 
 
 class InvalidEventId(Invalid):

@@ -94,6 +94,7 @@ def on_postgres(log: PostgresLog) -> tuple[Callable[[], int], Callable[[], int]]
         executed.append(1)
         return execute(cursor, *given, **more)
 
+    # In the place of the driver's own, in this process alone: the store has no door for who counts its statements.
     psycopg.Cursor.execute = counting  # type: ignore[method-assign]
 
     def pages() -> int:

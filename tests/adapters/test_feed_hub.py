@@ -84,7 +84,7 @@ def log(wakeups: MemoryWakeups) -> Log:
 @pytest.fixture
 def hub(log: Log, wakeups: MemoryWakeups) -> Iterator[FeedHub]:
     """A hub over it."""
-    hub = FeedHub(log, wakeups, poll_seconds=0.05, max_frames=20, max_bytes=10_000)  # type: ignore[arg-type]
+    hub = FeedHub(log, wakeups, poll_seconds=0.05, max_frames=20, max_bytes=10_000)
     yield hub
     hub.close()
 

@@ -73,10 +73,10 @@ class Service:
         """Die, with every agent, and start again over what is left."""
         for session in list(self.agents.alive):
             session.kill()
-        self.runs = RunLog(self.log, self.clock)  # type: ignore[arg-type]
+        self.runs = RunLog(self.log, self.clock)
         self.shop = Workshop(
             self.runs,
-            self.git,  # type: ignore[arg-type]
+            self.git,
             self.agents,
             NoCommands(),
             self.signals,
@@ -97,14 +97,14 @@ class Service:
         )
         self.log.append(by().append([created], {created.stream: 0}, self.clock.now()))
         for version, role in enumerate(("software-engineer", "tester"), 1):
-            project = replay(self.log.read_stream("project/p"))  # type: ignore[operator]
+            project = replay(self.log.read_stream("project/p"))
             draft = add_member(project, AddMember(role_id=role))
             self.log.append(by().append([draft], {draft.stream: version}, self.clock.now()))
         self.log.appends = 0
 
     def start(self, *plan: ProposedSubtask, model_id: str = "rehearsal", run_id: str = "r") -> None:
         """Give the team a goal."""
-        project = replay(self.log.read_stream("project/p"))  # type: ignore[operator]
+        project = replay(self.log.read_stream("project/p"))
         command = StartRun(
             run_id=run_id,
             work_plan_id=f"plan of {run_id}",
@@ -129,12 +129,12 @@ class Service:
     @property
     def events(self) -> list[Event]:
         """What is on the log."""
-        return [fact.event for fact in facts(self.log)]  # type: ignore[arg-type]
+        return [fact.event for fact in facts(self.log)]
 
     @property
     def facts(self) -> list[Fact]:
         """The log."""
-        return list(facts(self.log))  # type: ignore[arg-type]
+        return list(facts(self.log))
 
     def told(self, kind: type[Event]) -> list[Any]:
         """Return the facts of one kind, in order."""
@@ -159,12 +159,12 @@ class Service:
     def request_changes(self, directive_id: str, *files: str, words: str = "Better, please.") -> None:
         """Ask for changes at the gate."""
         command = RequestChanges(directive_id=directive_id, feedback=words, reviewer="alice", target_files=files)
-        self._insist(lambda caller: steer.request_changes("r", command, caller, self.runs, self.git))  # type: ignore[arg-type]
+        self._insist(lambda caller: steer.request_changes("r", command, caller, self.runs, self.git))
 
     def approve(self) -> None:
         """Approve what stands at the gate."""
         command = ReviewAssembly(approved=True, reviewer="alice")
-        self._insist(lambda caller: review_assembly("r", command, caller, self.runs, self.git))  # type: ignore[arg-type]
+        self._insist(lambda caller: review_assembly("r", command, caller, self.runs, self.git))
 
     def steer(self, directive_id: str, kind: Any, target: int | None = None, words: str = "Go left.") -> None:
         """Steer at the coordinator's door."""
@@ -172,7 +172,7 @@ class Service:
         command = SteerRun(
             directive_id=directive_id, kind=kind, instruction=words, principal="alice", target_child_run_id=child
         )
-        self._insist(lambda caller: steer.steer_run("r", command, caller, self.runs, self.git))  # type: ignore[arg-type]
+        self._insist(lambda caller: steer.steer_run("r", command, caller, self.runs, self.git))
 
     def command(self, directive_id: str, kind: Any, target: int, words: str = "") -> None:
         """Steer at the worker's door."""
@@ -203,7 +203,7 @@ class Service:
         raise AssertionError(f"the run does not come to rest: {next_effects(self.run)}")
 
     def _round(self) -> bool:
-        team = replay(self.log.read_stream("project/p")).team  # type: ignore[operator]
+        team = replay(self.log.read_stream("project/p")).team
         while self.shop.decide("r", lambda run: advance(run, self.clock.now(), team)):
             pass
         effects = next_effects(self.run)
@@ -228,7 +228,7 @@ class Service:
         """Return the run as soon as the condition is true of it; fail if that takes far too long."""
         until = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < until:
-            head = self.log.head()  # type: ignore[operator]
+            head = self.log.head()
             if condition(self.run):
                 return self.run
             self.wakeups.wait(head, 0.05)

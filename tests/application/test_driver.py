@@ -142,7 +142,7 @@ def test_an_abort_leaves_nothing_alive_and_nothing_is_started_again_meanwhile(se
         release.wait(10)
         return tuple(kill())
 
-    slow.kill = slowly  # type: ignore[method-assign]
+    slow.kill = slowly
     service.steer("s", "stop")
     first = next(s for s in hanging.sessions if s is not slow)
     assert first.killed.wait(10)
@@ -241,7 +241,7 @@ def test_an_effect_that_fails_is_held_and_tried_again_and_the_run_goes_on(servic
             raise OSError("no space left on device")
         return integrate(*args, **kwargs)
 
-    service.git.integrate = sometimes  # type: ignore[method-assign]
+    service.git.integrate = sometimes
     service.serve(open_runs=["r"])
     service.wait(gate)
     assert broken == [0]

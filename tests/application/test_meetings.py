@@ -46,7 +46,7 @@ def just_before_the_agent_starts(service: Service, say: Callable[[], None]) -> N
         if len(calls) == 2:
             say()
 
-    service.git.ensure_worktree = hooked  # type: ignore[method-assign]
+    service.git.ensure_worktree = hooked
 
 
 def test_an_abort_that_finds_no_agent_keeps_one_from_being_started() -> None:
@@ -81,7 +81,7 @@ def test_a_pause_that_finds_no_agent_keeps_one_from_being_started() -> None:
         raise Waits
 
     just_before_the_agent_starts(service, pause)
-    service.shop.wait_until = wait_until  # type: ignore[method-assign]
+    service.shop.wait_until = wait_until
     with pytest.raises(Waits):
         carry(service, WorkOnSubtask)
     assert (service.agents.opened, service.agents.prompts) == (0, [])
@@ -99,7 +99,7 @@ def test_a_pause_waits_for_an_agent_that_is_just_being_started_and_stops_it(monk
         assert go_on.wait(60)
         return opened(request)
 
-    service.agents.open = slowly  # type: ignore[method-assign]
+    service.agents.open = slowly
     service.agents.behave = lambda session, prompt, observer: session.hang()
     follow(service)
     (work,) = effects(service, WorkOnSubtask)
@@ -203,7 +203,7 @@ def test_an_agent_that_is_hard_to_kill_does_not_hold_the_other_runs(monkeypatch:
         assert release.wait(60)
         return tuple(kill())
 
-    session.kill = slowly  # type: ignore[method-assign]
+    session.kill = slowly
     child, now = service.child(1).run_id, service.clock.now()
     service.shop.decide(
         "r", lambda run: child_ends.fail_child(run, child, now, error_code="x", message="", retryable=True)

@@ -44,7 +44,7 @@ def recorded(*updates: tuple[str, str], policy: SandboxPolicy | None = None) -> 
     """What is on the log when a turn has reported this."""
     service = Service()
     service.start(part("One"))
-    runs = PolicyRuns(service.log, service.clock)  # type: ignore[arg-type]
+    runs = PolicyRuns(service.log, service.clock)
     runs.policy = policy or SandboxPolicy()
     recorder = TurnRecorder(runs, Alone(), "r", "r", "turn", "rehearsal", 0)
     for kind, text in updates:
@@ -135,7 +135,7 @@ def test_a_reviewer_runs_no_command_that_a_person_has_to_see(
         def run(self, root: str) -> Run:
             return msgspec.structs.replace(super().run(root), policy=policy, auto_approve_tools=True)
 
-    recorder = TurnRecorder(Trusting(service.log, service.clock), Alone(), "r", "r", "t", "rehearsal", 0)  # type: ignore[arg-type]
+    recorder = TurnRecorder(Trusting(service.log, service.clock), Alone(), "r", "r", "t", "rehearsal", 0)
     asked = PermissionAsked(
         request_id="q", tool_name="run", tool_input=msgspec.json.encode({"command": command}).decode()
     )

@@ -95,9 +95,9 @@ def test_a_key_that_was_used_is_answered_with_the_first_answer(service: Service)
 
 
 def test_a_decision_for_nothing_appends_nothing(service: Service) -> None:
-    head = service.log.head()  # type: ignore[operator]
+    head = service.log.head()
     assert service.runs.decide("r", lambda run: (), by()) == ()
-    assert service.log.head() == head  # type: ignore[operator]
+    assert service.log.head() == head
 
 
 def test_a_run_that_does_not_exist_is_not_found(service: Service) -> None:

@@ -64,7 +64,7 @@ def effect(run: str, directive: str, state: str = "effect_confirmed", receipt: s
         directive_id=directive,
         attempt=0,
         child_run_id="child",
-        state=state,  # type: ignore[arg-type]
+        state=state,
         receipt_payload_hash=receipt,
     )
     return on(run, event, f"directive/{directive}")

@@ -83,7 +83,7 @@ def test_a_log_that_is_written_while_it_is_audited_is_sound_up_to_where_the_audi
     source = WholeLog(store.recorder(), store.checkpoints)
 
     class Busy:
-        def opening(self):  # type: ignore[no-untyped-def]
+        def opening(self):
             opening = source.opening()
             put(log, said("r", "Later."))
             return opening
@@ -182,7 +182,7 @@ def test_an_effect_that_its_receipt_does_not_cover_is_found_though_it_is_signed(
 ) -> None:
     log = store.open()
     for fact in facts:
-        put(log, fact)  # type: ignore[arg-type]
+        put(log, fact)
     verdict = store.audit()
     assert verdict.finding is not None
     assert (verdict.verdict, verdict.finding.position) == (

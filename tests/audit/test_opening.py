@@ -57,10 +57,10 @@ def restored(world: World) -> None:
     last = world.recorder().entries(None, 5, 1)[0].mac
     recorder = world.recorder()
     if world.kind == "sqlite":
-        with recorder._immediate() as cursor:  # type: ignore[union-attr]
+        with recorder._immediate() as cursor:
             cursor.execute("UPDATE head SET mac = ?", (last,))
     else:
-        with recorder._cursor() as cursor:  # type: ignore[union-attr]
+        with recorder._cursor() as cursor:
             cursor.execute("UPDATE head SET mac = %s", (last,))
 
 
@@ -170,7 +170,7 @@ def test_a_store_that_was_put_back_takes_nothing_until_that_is_accepted(store: W
     assert log.head() == 6
     log.close()
     opened = accept_restore(store.recorder(), SYSTEM_CLOCK, store.ring, CheckpointFile(store.checkpoints))
-    assert (opened.prior_size, opened.signing_key_id) == (21, store.ring.newest().signing_id)  # type: ignore[union-attr]
+    assert (opened.prior_size, opened.signing_key_id) == (21, store.ring.newest().signing_id)
     lost = parse_checkpoint(note_of(store, 21))
     assert (opened.prior_origin, lost.origin != opened.origin) == (lost.origin, True)
     log = store.open()
@@ -188,10 +188,10 @@ def test_a_store_that_was_emptied_or_replaced_begins_no_second_history(store: Wo
     store.attack(lambda loot: (loot.rows.clear(), loot.texts.clear(), loot.head.update(note="")))
     recorder = store.recorder()
     if store.kind == "sqlite":
-        with recorder._immediate() as cursor:  # type: ignore[union-attr]
+        with recorder._immediate() as cursor:
             cursor.execute("UPDATE head SET signer = '', mac = zeroblob(32)")
     else:
-        with recorder._cursor() as cursor:  # type: ignore[union-attr]
+        with recorder._cursor() as cursor:
             cursor.execute("UPDATE head SET signer = '', mac = decode(repeat('00', 32), 'hex')")
     log = store.open()
     with pytest.raises(LogRolledBack, match="does not know"):
@@ -239,7 +239,7 @@ def test_rotation_is_a_fact_that_both_keys_sign_and_a_running_process_follows(st
     assert len(parse_note(log.checkpoint())[1]) == 1
     assert signers(log.checkpoint(), known) == {key_hash(origin, new.public)}
     assert isinstance(log.read(6)[0].event, LogKeyRotated)
-    assert log.key().signing_key_id == new.signing_id  # type: ignore[union-attr]
+    assert log.key().signing_key_id == new.signing_id
     log.close()
     store.open().close()
 
@@ -252,7 +252,7 @@ class Full:
         self.times = 0
         self.half = False
         self._append = file._append
-        file._append = self.append  # type: ignore[method-assign]
+        file._append = self.append
 
     def append(self, line: bytes) -> int:
         if self.times:

@@ -133,9 +133,9 @@ def test_erased_words_are_gone_for_every_reader_and_the_facts_stay(store: Store)
     log.append(append("c1", said("a", "one", Said), said("a", "two", Uttered), said("b", "three", Said)))
     log.append(append("c2", said("a", "later", Uttered), at=AT + timedelta(days=1)))
     assert log.erase_texts(["a"], output_only=True, before=AT + timedelta(hours=1)) == 1
-    assert [f.event.words.value for f in log.read()] == ["one", None, "three", "later"]  # type: ignore[attr-defined]
+    assert [f.event.words.value for f in log.read()] == ["one", None, "three", "later"]
     assert log.erase_texts(["a", "nobody"]) == 2
-    assert [f.event.words.value for f in store.open().read()] == [None, None, "three", None]  # type: ignore[attr-defined]
+    assert [f.event.words.value for f in store.open().read()] == [None, None, "three", None]
     assert (log.erase_texts(["a"]), log.erase_texts([])) == (0, 0)
 
 
@@ -147,7 +147,7 @@ def test_the_words_of_one_stream_are_erased_and_no_others(store: Store) -> None:
 
     log.append(append("c1", said("project/a", "one"), said("project/a", "two"), said("project/ab", "three")))
     assert log.erase_stream_texts("project/a") == 2
-    assert [f.event.words.value for f in store.open().read()] == [None, None, "three"]  # type: ignore[attr-defined]
+    assert [f.event.words.value for f in store.open().read()] == [None, None, "three"]
     assert (log.erase_stream_texts("project/a"), log.erase_stream_texts("nowhere")) == (0, 0)
 
 

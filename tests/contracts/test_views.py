@@ -209,7 +209,7 @@ class TornChanges(dict[str, tuple[str, int, bytes] | None]):
     then: Callable[[], None]
     walks = 0
 
-    def items(self):  # pyright: ignore
+    def items(self):
         """Walk."""
         self.walks += 1
         if self.walks == 2:
@@ -561,7 +561,7 @@ def test_views_that_are_checked_together_read_the_log_once_each_up_to_where_it_i
     catch_up(store, log, [other])
     reads: list[int] = []
     read = log.read
-    log.read = lambda after=0, limit=500: reads.append(after) or read(after, limit)  # type: ignore[method-assign,func-returns-value]
+    log.read = lambda after=0, limit=500: reads.append(after) or read(after, limit)
     seen: list[int] = []
     one, two = check(store, log, [VIEW, other], MemoryViews(), seen.append)
     assert (one.sound, one.position, two.sound, two.position) == (True, 2 * BATCH, True, 2 * BATCH + 1)

@@ -50,7 +50,7 @@ class Asking(Fleet):
         """The agent asks; return the request's id."""
         child = self.child_id(subtask_id)
         asked = agent_requests.ask_question if isinstance(call, str) else agent_requests.ask_tool
-        request_id, drafts = asked(self.run, child, call)  # type: ignore[arg-type]
+        request_id, drafts = asked(self.run, child, call)
         self.put(drafts)
         return request_id
 

@@ -153,7 +153,7 @@ def check(fleet: Fleet, say: Callable[[], str], wanted: object) -> None:
 def test_every_verb_of_the_coordinators_door_in_every_situation(situation: Situation, place: int) -> None:
     fleet = situation()
     verb = ("stop", "send", "redirect", "amend")[place]
-    check(fleet, lambda: fleet.steer(verb, touched=fleet.touched), RUN_DOOR[situation][place])  # type: ignore[arg-type]
+    check(fleet, lambda: fleet.steer(verb, touched=fleet.touched), RUN_DOOR[situation][place])
 
 
 @pytest.mark.parametrize("situation", WORKER_DOOR, ids=lambda found: found.__name__)
@@ -161,7 +161,7 @@ def test_every_verb_of_the_coordinators_door_in_every_situation(situation: Situa
 def test_every_verb_of_the_workers_door_in_every_situation(situation: Situation, place: int) -> None:
     fleet = situation()
     verb = ("pause", "resume", "guidance", "redirect", "abort")[place]
-    check(fleet, lambda: fleet.command(verb, 1), WORKER_DOOR[situation][place])  # type: ignore[arg-type]
+    check(fleet, lambda: fleet.command(verb, 1), WORKER_DOOR[situation][place])
 
 
 # What is received
@@ -230,7 +230,7 @@ def test_twenty_guidances_are_delivered_once_each_in_the_order_of_their_receipt(
 def test_direct_words_are_decided_without_the_table_and_cost_nothing() -> None:
     fleet = at_work()
     for verb in ("guidance", "redirect", "pause"):
-        directive = fleet.directive(fleet.command(verb, 1))  # type: ignore[arg-type]
+        directive = fleet.directive(fleet.command(verb, 1))
         fleet.settle()
         found = fleet.directive(directive.directive_id)
         assert (found.rationale, found.attempt, found.source) == (f"direct:{verb}", 0, "human-review")
@@ -254,7 +254,7 @@ def test_a_queue_holds_128_and_keeps_the_oldest() -> None:
 def test_a_blank_redirect_or_amend_is_refused(kind: str, blank: str) -> None:
     fleet = at_work()
     with pytest.raises(SteeringInvalid):
-        fleet.steer(kind, words=blank)  # type: ignore[arg-type]
+        fleet.steer(kind, words=blank)
 
 
 def test_an_empty_message_is_accepted() -> None:

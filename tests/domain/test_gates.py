@@ -25,11 +25,11 @@ def looked_at(*gates: GateSpec) -> Fleet:
 
 
 def verdict(fleet: Fleet, kind: str, outcome: str, feedback: str = "Hm.", *files: str) -> None:
-    found = Verdict(outcome=outcome, feedback=feedback, target_files=files)  # type: ignore[arg-type]
+    found = Verdict(outcome=outcome, feedback=feedback, target_files=files)
     assert fleet.run.assembly is not None
     assert fleet.run.assembly.head is not None
     tree = fleet.run.assembly.head.tree
-    fleet.put(review.complete_gate(fleet.run, kind, tree, found, fleet.touched))  # type: ignore[arg-type]
+    fleet.put(review.complete_gate(fleet.run, kind, tree, found, fleet.touched))
     fleet.settle()
 
 

@@ -50,7 +50,7 @@ def started(plan: tuple[ProposedSubtask, ...] | None = None, *, autopilot: bool 
     return start_run(command, PROJECT, Commit(commit="c0", tree="t0"), "/srv/shop", {"ann": "rehearsal"})
 
 
-SPEC_ID = given(started()).run.outcome_spec.spec_id  # type: ignore[union-attr]
+SPEC_ID = given(started()).run.outcome_spec.spec_id
 DRAFTED = OutcomeSpecDrafted(
     spec_id=SPEC_ID,
     goal=Text("Sell things"),

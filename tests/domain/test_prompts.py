@@ -77,9 +77,9 @@ def test_each_verb_has_words_of_its_own() -> None:
     fleet = Fleet(part("One"))
     fleet.start(1)
     for verb in ("guidance", "redirect"):
-        fleet.command(verb, 1, words=f"By {verb}.")  # type: ignore[arg-type]
+        fleet.command(verb, 1, words=f"By {verb}.")
     for verb in ("send", "amend"):
-        fleet.steer(verb, 1, words=f"By {verb}.")  # type: ignore[arg-type]
+        fleet.steer(verb, 1, words=f"By {verb}.")
     fleet.settle()
     fleet.end(1, stop_reason="cancelled")
     prompt = fleet.open_turn(1) or ""

@@ -319,7 +319,7 @@ def test_a_signal_about_nothing_of_the_plan_ends_at_the_gate() -> None:
     drafts = gate_signals.receive_signal(fleet.run, signal, {})
     import msgspec
 
-    nobody = msgspec.structs.replace(drafts[0].event.target_scope, subtask_ids=(99,))  # type: ignore[attr-defined]
+    nobody = msgspec.structs.replace(drafts[0].event.target_scope, subtask_ids=(99,))
     fleet.put([msgspec.structs.replace(drafts[0], event=msgspec.structs.replace(drafts[0].event, target_scope=nobody))])
     fleet.settle()
     assert (fleet.plan.status, fleet.run.status) == ("in_review", "awaiting_review")

@@ -321,16 +321,16 @@ class Steering(RuleBasedStateMachine):
         target = with_child[n % len(with_child)] if with_child else None
         match door:
             case "run":
-                fleet.steer(kind, touched=fleet.touched)  # type: ignore[arg-type]
+                fleet.steer(kind, touched=fleet.touched)
             case "child" if target:
-                fleet.steer(kind, target, touched=fleet.touched)  # type: ignore[arg-type]
+                fleet.steer(kind, target, touched=fleet.touched)
             case "worker" if target:
-                fleet.command(kind, target)  # type: ignore[arg-type]
+                fleet.command(kind, target)
             case "gate":
                 words, tree = ("" if kind == "mutely" else "Better."), ("another" if kind == "lately" else None)
                 fleet.request_changes(*([target] if target and n else []), words=words, tree=tree)
             case "signal":
-                fleet.signal("rai", *([target] if target and n else []), severity=kind)  # type: ignore[arg-type]
+                fleet.signal("rai", *([target] if target and n else []), severity=kind)
             case _:
                 return
 

@@ -41,7 +41,7 @@ def at_gate(capabilities: tuple[str, ...] = LOADS) -> Fleet:
 @pytest.mark.parametrize("resumable", [False, True])
 def test_every_row_of_the_table(severity: str, worn_out: bool, stale: bool, resumable: bool) -> None:
     fleet = at_gate(LOADS if resumable else ())
-    signal = fleet.signal("rai", 1, severity=severity, tree="other" if stale else None)  # type: ignore[arg-type]
+    signal = fleet.signal("rai", 1, severity=severity, tree="other" if stale else None)
     found = decision(fleet, signal, (lambda run: attempts(run, 1, 3)) if worn_out else lambda run: run)
     if severity == "advisory":
         wanted = "advisory"
@@ -98,7 +98,7 @@ def test_without_a_plan_a_person_decides_and_is_told_why() -> None:
 @pytest.mark.parametrize("source", ["human-review", "rai", "rubberduck", "build-test", "agent", "coordinator", "step"])
 def test_whoever_asks_the_same_gets_the_same_decision(source: str) -> None:
     fleet = at_gate()
-    signal = fleet.signal(source, 1)  # type: ignore[arg-type]
+    signal = fleet.signal(source, 1)
     fleet.settle()
     decisions = [e for e in fleet.told(SteeringDecided) if isinstance(e, SteeringDecided)]
     assert [(e.directive_id, e.decision) for e in decisions] == [(signal, "in_place_steer")]

@@ -76,7 +76,7 @@ def test_work_with_changes_is_ready_and_without_is_complete() -> None:
     fleet.work(1)
     fleet.work(2, changes=False)
     (ready,) = [e for e in fleet.told(AssembleReady) if isinstance(e, AssembleReady)]
-    assert (ready.run_id, ready.subtask_id, ready.tree_hash) == (fleet.child_id(1), 1, fleet.child(1).head.tree)  # type: ignore[union-attr]
+    assert (ready.run_id, ready.subtask_id, ready.tree_hash) == (fleet.child_id(1), 1, fleet.child(1).head.tree)
     assert [type(e) for e in fleet.events if isinstance(e, NoChangesProduced | RunCompleted)] == [
         NoChangesProduced,
         RunCompleted,
@@ -138,7 +138,7 @@ def test_interruption_charges_no_execution_and_failure_does() -> None:
     assert fleet.directive(changes).status == "needs_attention"
     assert turns.fail_execution(fleet.run, fleet.child_id(1), "no") == ()
     assert (fleet.child(1).turn or None) is not None
-    fleet.put(turns.commit_tree(fleet.run, fleet.child_id(1), fleet.child(1).head))  # type: ignore[arg-type]
+    fleet.put(turns.commit_tree(fleet.run, fleet.child_id(1), fleet.child(1).head))
     fleet.finish(1)
     assert (fleet.plan.status, fleet.plan.status_reason) == (
         "assembly_blocked",

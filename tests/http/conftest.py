@@ -263,7 +263,7 @@ def url(services: Services) -> Iterator[str]:
     """Where the module's server is."""
     with served(services) as url:
         yield url
-        services.feed.close()  # type: ignore[attr-defined]
+        services.feed.close()
 
 
 @pytest.fixture

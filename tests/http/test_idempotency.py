@@ -138,7 +138,7 @@ class Paused:
 
 def test_a_request_whose_twin_is_under_way_is_409_and_told_to_come_back(services: Services, repository: Path) -> None:
     paused = Paused(services.repositories)
-    with served(replace(services, repositories=paused)) as url, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]
+    with served(replace(services, repositories=paused)) as url, ThreadPoolExecutor(1) as pool:
         api = Api(services, url)
         with api.stack:
             client = api.client()
@@ -183,7 +183,7 @@ def test_who_loses_the_race_at_the_append_replays_the_winner(
     services: Services, repository: Path, digest: str | None, status: int
 ) -> None:
     head = services.log.head()
-    with served(replace(services, log=Racing(services.log, digest))) as url:  # type: ignore[arg-type]
+    with served(replace(services, log=Racing(services.log, digest))) as url:
         api = Api(services, url)
         with api.stack:
             response = api.client().post("/api/projects", json=project(repository), headers=key(f"i{status}"))

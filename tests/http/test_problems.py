@@ -103,7 +103,7 @@ class Stuck:
 
 def test_a_view_that_does_not_come_as_far_in_time_is_503(services: Services, story: Any) -> None:
     story.start()
-    with served(replace(services, views=Stuck(services.views))) as url:  # type: ignore[arg-type]
+    with served(replace(services, views=Stuck(services.views))) as url:
         headers = {"Steersman-Min-Position": str(services.log.head())}
         response = story.client.get(f"{url}/api/runs/{story.run_id}", headers=headers)
         assert (response.status_code, response.json()["error"]) == (503, "position_not_reached")
@@ -126,7 +126,7 @@ class Broken:
 
 def broken(services: Services, error: Exception) -> Any:
     """Serve over a log that fails."""
-    return served(replace(services, log=Broken(error)))  # type: ignore[arg-type]
+    return served(replace(services, log=Broken(error)))
 
 
 def test_without_its_log_the_service_answers_503_and_when_to_come_back(services: Services, api: Api) -> None:

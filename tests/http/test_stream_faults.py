@@ -105,7 +105,7 @@ def test_a_feed_that_loses_its_log_ends_without_done_and_its_client_goes_on_by_i
     log = Away(services.log)
     with (
         own_feed(services) as hub,
-        served(replace(services, log=log, feed=hub)) as url,  # type: ignore[arg-type]
+        served(replace(services, log=log, feed=hub)) as url,
         listening(story.client, path, url) as feed,
     ):
         last = feed.until("coordinator.assembly_review_requested")[-1].id

@@ -174,10 +174,10 @@ def test_views_that_are_built_together_read_each_page_of_the_log_once(world: Wor
     for number in range(2 * BATCH + 1):
         world.start_run(f"{number}")
     log = Counting(world.log)
-    catch_up(world.views, log, VIEWS)  # type: ignore[arg-type]
+    catch_up(world.views, log, VIEWS)
     assert log.pages == 3
     for view in VIEWS:
         rebuild(world.views, view)
-    catch_up(world.views, log, VIEWS)  # type: ignore[arg-type]
+    catch_up(world.views, log, VIEWS)
     assert log.pages == 6
     assert {world.views.position(view.name) for view in VIEWS} == {2 * BATCH + 1}

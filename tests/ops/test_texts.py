@@ -27,7 +27,7 @@ def test_only_output_from_before_that_moment_is_forgotten(tmp_path: Path) -> Non
         log.append(append("c", said(Uttered, "new output", 2), at=AT + timedelta(days=2)))
         expired = forget_output(log, AT + timedelta(days=1))
         assert (expired.texts, expired.runs) == (1, 1)
-        words = [fact.event.words.value for fact in whole(log)]  # type: ignore[attr-defined]
+        words = [fact.event.words.value for fact in whole(log)]
         assert words == [None, "old goal", "new output"]
         assert forget_output(log, AT + timedelta(days=1)).texts == 0
     finally:
