@@ -29,7 +29,8 @@ def pause_worker(effect: PauseWorker, shop: Workshop) -> None:
             shop.repository(run), Path(str(child.worktree_path) or shop.worktree(child_id))
         )
         if child.session_id is not None:
-            shop.signals.write(child.session_id, PAUSE, f"task {child_id}\nreceipt {directive.payload_hash}\n")
+            text = f"task {child_id}\nreceipt {directive.payload_hash}\n{shop.epoch_line(effect.run_id)}"
+            shop.signals.write(child.session_id, PAUSE, text)
         shop.decide(effect.run_id, lambda run: workers.confirm_pause(run, effect.directive_id, child_id, found))
     except Overtaken:
         # An abort won: it kills what was stopped here.
@@ -65,7 +66,8 @@ def end_workers(effect: EndWorkers, shop: Workshop) -> None:
             if session_id is not None:
                 text = (
                     f"task {child_id}\nsession {session_id}\nby {directive.created_by}\n"
-                    f"receipt {directive.payload_hash}\nreason {directive.reason}\nSave your work and leave.\n"
+                    f"receipt {directive.payload_hash}\n{shop.epoch_line(effect.run_id)}"
+                    f"reason {directive.reason}\nSave your work and leave.\n"
                 )
                 shop.signals.write(session_id, SHUTDOWN, text)
                 shop.signals.clear(session_id, PAUSE)

@@ -91,6 +91,11 @@ class Workshop:
         """Decide in the name of the service; return whether there was anything to store. Raises LeaseLost."""
         return bool(self.runs.decide(root, decision, service(str(uuid4()), self.tenure.fence(root))))
 
+    def epoch_line(self, root: str) -> str:
+        """Return the line by which a signal file says under which lease it was written; none where there is one process."""
+        fence = self.tenure.fence(root)
+        return f"epoch {fence.epoch}\n" if fence else ""
+
     def now(self) -> datetime:
         """Return the present moment, in UTC."""
         return self.runs.clock.now()

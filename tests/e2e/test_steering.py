@@ -138,6 +138,9 @@ def test_a_paused_worker_stands_still_and_goes_on_without_loss(api: Api, reposit
     (paused,) = [f for f in api.until(task, "run.paused") if f.event == "run.paused"]
     signals = api.service.data / "signals" / worker["session_id"]
     assert [found.name for found in signals.iterdir()] == ["PAUSE"]
+    # Where there are others, it says under which lease of the run it was written.
+    has_others = "STEERSMAN_DATABASE" in api.service.variables
+    assert ("epoch 1\n" in (signals / "PAUSE").read_text()) == has_others
     assert api.get(f"/api/fleet?run={run_id}")[0]["status"] == "paused"
     assert paused.data["treeHash"] == tree_of(repository, folder)
     api.post(f"/tasks/{run_id}:1/steer", {"kind": "guidance", "guidance": "Well done."}, 201)
