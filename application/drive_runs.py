@@ -25,7 +25,7 @@ from ..domain.run import Run
 from ..domain.run_records import RunErased
 from ..domain.team import Member
 from .carry_out import abandon, carry_out
-from .log_port import Fenced
+from .log_port import Fenced, Undecodable
 from .ports import Wakeups
 from .register_project import load_project
 from .rounds import Outcome, Round, Rounds
@@ -135,6 +135,11 @@ class Driver:
                     for root in _with_news(facts):
                         self._look_at(root)
                     position = facts[-1].position
+            except Undecodable as undecodable:
+                # Its run is stuck until a newer release drives it; the others are behind it in the log.
+                position = undecodable.position
+                if undecodable.run is not None:
+                    log.error("a fact cannot be read; its run is not driven", run=undecodable.run, position=position)
             except Exception:
                 # Whatever stands between us and the log, the next round asks again; the sweep misses nothing.
                 log.exception("the log could not be followed; trying again", position=position)
@@ -251,7 +256,12 @@ class Driver:
     def _begin(self, effect: Effect) -> bool:
         begins = self._effects.begin(effect, lambda: self._shop.tenure.holds(effect.run_id))
         if begins:
-            self._in_thread(lambda: self._carry_out(effect), effect.id)
+            try:
+                self._in_thread(lambda: self._carry_out(effect), effect.id)
+            except RuntimeError:
+                # The system gives no thread now: nothing of the effect is under way.
+                self._effects.finish(effect, failed=True)
+                raise
         return begins
 
     def _in_thread(self, work: Callable[[], None], name: str) -> None:
@@ -268,10 +278,10 @@ class Driver:
             if self._shop.runs.run(effect.run_id).root_sequence == before:
                 # Nothing was there to be done yet. Without a pause the next drive would try again at once, for ever.
                 error = NothingCameOfIt("nothing came of it; trying again later")
-        except (Closing, LeaseLost, Fenced):
+        except (Closing, LeaseLost):
             # Going down, or no longer ours: the log says what is left, and whoever reads it next does that.
             error = None
-        except Rejected as faster:
+        except (Rejected, Fenced) as faster:
             error = faster
         except Exception as failure:
             log.exception("an effect failed; trying again later", effect=effect.id, run=effect.run_id)

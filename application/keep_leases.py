@@ -71,7 +71,8 @@ class LeaseKeeper:
         self._renewed = renewed
         self.heartbeat_seconds = leases.stale_seconds / 3
         self._lasts_seconds = leases.stale_seconds * 2 / 3
-        self._driven: Driven | None = None
+        #: From `start` on, and nothing asks for it before.
+        self._driven: Driven
         self._replica: str | None = None
         self._until = 0.0
         #: Replaced as a whole, never changed: readers need no lock.
@@ -201,7 +202,6 @@ class LeaseKeeper:
         self._tell(replica)
 
     def _let_go(self, replica: str) -> None:
-        assert self._driven is not None, "a beat comes after start"
         with self._lock:
             closed, self._closed = self._closed, set()
         busy = self._driven.busy()
@@ -218,7 +218,6 @@ class LeaseKeeper:
         held = self._held
         # First out of hand, then out of the store: nobody may begin here what somebody else may begin, too.
         self._held = {root: epoch for root, epoch in held.items() if root not in leaving}
-        assert self._driven is not None, "a release comes after start"
         for root in self._driven.busy().intersection(leaving):
             # Something began a moment before.
             leaving.remove(root)
@@ -239,7 +238,6 @@ class LeaseKeeper:
         share = ceil((sum(loads.values()) + standing.free + len(wanted)) / max(1, len(loads)))
         surplus = mine - share
         if surplus > 0:
-            assert self._driven is not None, "a claim comes after start"
             idle = sorted(self._held.keys() - self._driven.busy())
             self._release(replica, idle[:surplus])
             with self._lock:
@@ -278,11 +276,9 @@ class LeaseKeeper:
             self._leases.release(replica, [root])
             return
         self._held = {**self._held, root: epoch}
-        assert self._driven is not None, "a claim comes after start"
         self._driven.wake(root)
 
     def _tell(self, replica: str) -> None:
-        assert self._driven is not None, "a beat comes after start"
         states = self._driven.states()
         now = {root: msgspec.json.encode(states[root]) if root in states else b"[]" for root in self._held}
         changed = {root: words for root, words in now.items() if self._reported.get(root, b"[]") != words}
@@ -292,7 +288,6 @@ class LeaseKeeper:
 
     def _lapse(self) -> None:
         """End whatever is under way: others may have begun to drive these runs. Then come back as somebody new."""
-        assert self._driven is not None, "a lapse comes after start"
         log.error("the leases lapsed; ending what is under way", runs=len(self._held), replica=self._replica)
         self._until = 0.0
         self._driven.leave_all()

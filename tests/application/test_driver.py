@@ -9,6 +9,7 @@ import pytest
 
 from steersman.application import drive_runs, end_turn, pause_worker, under_way
 from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
+from steersman.application.log_port import Undecodable
 from steersman.application.rounds import MAX_ROUNDS, Rounds
 from steersman.domain.child_run import Paused, ProcessesKilled, RunFailed, TurnOpened
 from steersman.domain.directive import RevisionExecution
@@ -326,3 +327,38 @@ def test_each_round_over_the_open_runs_tells_what_it_came_to_and_only_the_newest
         rounds.add(["acted"] * n, 0.5, str(n))
     assert [found.acted for found in rounds.newest()] == list(range(MAX_ROUNDS + 4, 4, -1))
     assert rounds.newest()[0].milliseconds == 500
+
+
+def test_a_fact_that_cannot_be_read_keeps_nobody_from_hearing_of_the_runs_behind_it(service: Service) -> None:
+    read = service.log.read
+    unreadable = service.log.head() + 1
+
+    def reading(after: int = 0, limit: int = 500) -> Any:
+        facts = read(after, limit)
+        if facts and facts[0].position == unreadable:
+            raise Undecodable(unreadable, "another", "of a newer release")
+        return [fact for fact in facts if fact.position < unreadable or after >= unreadable]
+
+    service.log.read = reading
+    service.serve()
+    service.start(part("elsewhere"), run_id="another")
+    service.start(part("one"))
+    service.wait(lambda run: run.status == "awaiting_review", "for the gate of the other run")
+
+
+def test_an_effect_for_which_the_system_has_no_thread_is_tried_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, refused = threading.Thread.start, list[str]()
+
+    def scarce(thread: threading.Thread) -> None:
+        if thread.name.endswith("/work") and not refused:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", scarce)
+    service.start(part("one"))
+    service.serve(open_runs=["r"])
+    service.wait(lambda run: run.status == "awaiting_review", "for the gate")
+    assert refused
