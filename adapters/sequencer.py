@@ -96,7 +96,7 @@ class Sequencer:
         Return once the facts are durable, with the batch that they became part of.
 
         Raises:
-            Conflict, AlreadyAnswered: nothing of this append was stored.
+            Conflict, AlreadyAnswered, Fenced: nothing of this append was stored.
             LogUnavailable: it is not known whether the facts are stored; the same command id tells, later.
         """
         waiting = Waiting(prepared)

@@ -173,7 +173,7 @@ def steer(
     def carry_out(command: Command) -> Sequence[Fact]:
         def told(run: Run, drafts: Sequence[Draft]) -> Any:
             check(if_match, run)
-            return command.tell(status_here(services, place.root), {"directiveId": wanted.directive_id})
+            return command.tell(_status_here(services, place.root), {"directiveId": wanted.directive_id})
 
         check(if_match, services.runs.run(place.root))
         return steer_run(place.root, wanted, command.by, services.runs, services.repositories, told)
@@ -236,9 +236,9 @@ def with_directive(asking: Asking, root: str, response: Response[bytes]) -> Resp
     return response
 
 
-def status_here(services: Services, root: str, *, done: int = 201) -> int:
-    """Return *done* if this process drives the run, 202 if another one will decide about what is stored here."""
-    return done if services.tenure.holds(root) else DEFERRED
+def _status_here(services: Services, root: str) -> int:
+    """Return 201 if this process drives the run, 202 if another one will decide about what is stored here."""
+    return 201 if services.tenure.holds(root) else DEFERRED
 
 
 def _coordinator(asking: Asking, run_id: str) -> RunPlace:
