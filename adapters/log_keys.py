@@ -79,11 +79,8 @@ class Keyring:
 
     def newest(self) -> LogKeys | None:
         """Return the keys that were made last, None if there are none. Raises KeysRefused."""
-        if not self.directory.exists():
-            return None
-        self._refuse_open(self.directory)
-        made = sorted(self.directory.glob(f"*{SIGNING_SUFFIX}"), key=lambda file: (file.stat().st_mtime_ns, file.name))
-        return self._read(made[-1].stem) if made else None
+        last = max(self._made(), key=lambda made: made[:2], default=None)
+        return last[2] if last else None
 
     def make(self) -> LogKeys:
         """Return new keys; on return they are on disk, for this user alone. Raises KeysRefused."""
@@ -105,9 +102,23 @@ class Keyring:
 
     def public_keys(self) -> list[bytes]:
         """Return every public key that is here. Raises KeysRefused."""
+        return [keys.public for _, _, keys in self._made()]
+
+    def _made(self) -> list[tuple[int, str, LogKeys]]:
+        """Return when each pair of keys was made, its id and itself. Raises KeysRefused."""
         if not self.directory.exists():
             return []
-        return [self._read(file.stem).public for file in sorted(self.directory.glob(f"*{SIGNING_SUFFIX}"))]
+        self._refuse_open(self.directory)
+        found: list[tuple[int, str, LogKeys]] = []
+        for file in sorted(self.directory.glob(f"*{SIGNING_SUFFIX}")):
+            try:
+                keys = self._read(file.stem)
+                found.append((file.stat().st_mtime_ns, file.stem, keys))
+            except (KeysRefused, FileNotFoundError):
+                # Another process that begins the log at this moment, too, was too late and forgets its keys.
+                if file.exists():
+                    raise
+        return found
 
     def _read(self, signing_id: str) -> LogKeys:
         self._refuse_open(self.directory)

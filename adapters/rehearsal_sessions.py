@@ -3,6 +3,7 @@
 import json
 import os
 import uuid
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,10 +72,11 @@ class StoredSession:
     @staticmethod
     def those_in(home: Path, cwd: str | None) -> list[dict[str, str]]:
         """Return the sessions, or those that work in one directory, as the protocol shows them."""
-        found = [
-            {"sessionId": place.parent.name, "cwd": os.fsdecode(place.read_bytes())}
-            for place in sorted(home.glob(f"*/{WORKS_IN}"))
-        ]
+        found: list[dict[str, str]] = []
+        for place in sorted(home.glob(f"*/{WORKS_IN}")):
+            # Another process may delete a session meanwhile.
+            with suppress(FileNotFoundError):
+                found.append({"sessionId": place.parent.name, "cwd": os.fsdecode(place.read_bytes())})
         return [session for session in found if cwd is None or session["cwd"] == cwd]
 
     @staticmethod
@@ -83,10 +85,11 @@ class StoredSession:
         directory = home / session_id
         if not is_id(session_id) or not directory.is_dir():
             return
-        # Where it works goes last: a deletion that dies in the middle is found again.
-        for file in sorted(directory.iterdir(), key=lambda file: file.name == WORKS_IN):
-            file.unlink()
-        directory.rmdir()
+        # Where it works goes last: a deletion that dies in the middle is found again. Two processes may delete at once.
+        with suppress(FileNotFoundError):
+            for file in sorted(directory.iterdir(), key=lambda file: file.name == WORKS_IN):
+                file.unlink(missing_ok=True)
+            directory.rmdir()
         sync_directory(home)
 
     def save(self) -> None:

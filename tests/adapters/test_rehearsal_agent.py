@@ -362,16 +362,6 @@ def test_a_turn_that_was_done_to_the_end_is_answered_again_and_not_done_again(st
     assert back.said() == ["VERDICT: GREEN"]
 
 
-def test_a_torn_line_of_history_is_cut_before_the_next_is_written(tmp_path: Path) -> None:
-    session = StoredSession.create(tmp_path, tmp_path)
-    session.add_history("user", "whole")
-    with (tmp_path / session.session_id / "history.jsonl").open("ab") as file:
-        file.write(b'{"speaker": "agent", "te')
-    assert session.history() == [("user", "whole")]
-    session.add_history("agent", "next")
-    assert session.history() == [("user", "whole"), ("agent", "next")]
-
-
 def test_a_half_written_part_is_cut_off_and_done_again(start: Any, tmp_path: Path, cwd: Path) -> None:
     session = StoredSession.create(tmp_path / "home", tmp_path)
     session.progress.steps = [{"append": {"path": "a.txt", "text": "line\n", "times": 2}}]

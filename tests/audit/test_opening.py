@@ -111,6 +111,17 @@ def test_keys_that_are_not_keys_are_refused_by_name(tmp_path: Path) -> None:
         ring.get(other.signing_id, one.hmac_id)
 
 
+def test_keys_that_another_process_forgets_at_this_moment_are_none(tmp_path: Path) -> None:
+    ring = Keyring(tmp_path / "keys")
+    made = ring.make()
+    # Listed, and not there any more when it is read.
+    (ring.directory / "ffff.pem").symlink_to("nowhere")
+    newest = ring.newest()
+    assert newest is not None
+    assert newest.signing_id == made.signing_id
+    assert ring.public_keys() == [made.public]
+
+
 def test_a_process_that_holds_other_keys_does_not_open_the_log(store: World) -> None:
     store.open().close()
     store.ring = Keyring(store.home / "elsewhere")

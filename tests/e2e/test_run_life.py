@@ -1,6 +1,7 @@
 """The end of a run's record over HTTP: merged twice the same, cancelled with its agents, deleted without a trace."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from steersman.tests.e2e.conftest import Repository
@@ -122,8 +123,14 @@ def _branches(repository: Repository) -> str:
 
 def _holds(service: Service, words: str) -> list[Path]:
     """Return the files of the service, and of its built-in agent, that hold these words."""
-    files = (path for path in service.data.rglob("*") if path.is_file())
-    return [path for path in files if words.encode() in path.read_bytes()]
+    found: list[Path] = []
+    for directory, _, names in os.walk(service.data):
+        for path in (Path(directory, name) for name in names):
+            # What is gone meanwhile holds nothing.
+            with suppress(FileNotFoundError):
+                if words.encode() in path.read_bytes():
+                    found.append(path)
+    return found
 
 
 def _who_writes(path: Path) -> list[int]:
