@@ -42,8 +42,11 @@ class Driving:
         self._agents = agents
         self._commands = KeptCommands([process.descriptor] if process else [])
         self.leases: PostgresLeases | None = None
+        #: Over a connection of its own, so that nobody who asks keeps a renewal waiting.
+        self._shown: PostgresLeases | None = None
         if settings.database is not None and process is not None:
             self.leases = PostgresLeases(settings.database, settings.lease_stale_seconds, process)
+            self._shown = PostgresLeases(settings.database, settings.lease_stale_seconds, process)
         self.driver: Driver | None = None
         self.keeper: LeaseKeeper | None = None
         self.tenure: Tenure = Alone()
@@ -59,16 +62,16 @@ class Driving:
 
     def holder(self, root: str) -> Holder | None:
         """Return who drives a run. Raises LogUnavailable."""
-        if self.leases is not None:
-            return self.leases.holder(root)
+        if self._shown is not None:
+            return self._shown.holder(root)
         effects = self.driver.states().get(root, ()) if self.driver else ()
         return Holder(replica="the only process", epoch=0, alive=True, effects=tuple(effects))
 
     def counts(self) -> dict[LeaseState, int]:
         """Return how many runs are leased to this process, and how many to nobody alive. Raises LogUnavailable."""
-        if self.leases is None:
+        if self._shown is None:
             return dict(NO_LEASES)
-        return {"held": len(self.keeper.held) if self.keeper else 0, "stale": self.leases.counts()["free"]}
+        return {"held": len(self.keeper.held) if self.keeper else 0, "stale": self._shown.counts()["free"]}
 
     def rounds(self) -> Sequence[Round]:
         """Return the newest rounds of this process over the open runs; none in one that drives nothing."""
@@ -85,8 +88,9 @@ class Driving:
     def begun(self, views: Views, wakeups: Wakeups) -> Generator[None]:
         """Drive while the block runs. Afterwards nothing is under way here, and other processes may go on with it."""
         with ExitStack() as stack:
-            if self.leases is not None:
-                stack.callback(self.leases.close)
+            for leases in (self.leases, self._shown):
+                if leases is not None:
+                    stack.callback(leases.close)
             if not isinstance(self.tenure, Absent):
                 shop = Workshop(
                     self.runs,
