@@ -62,6 +62,7 @@ class RevisionHandedOver(Event, frozen=True, kw_only=True):
 
     TOPIC: ClassVar[str] = "coordinator.child_revision_handoff"
 
+    #: `fresh_from_prior_branch`: a worktree of its own, from the last commit of the other one's branch.
     strategy: str
     prior_child_run_id: str
     prior_commit: str

@@ -6,7 +6,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 from .answers import tend
 from .assembly import AssemblyBlocked, AssemblyStarted, ChildrenComplete, IneligibleSubtask
-from .child_run import RunStarted
+from .child_run import RevisionHandedOver, RunStarted
 from .event import Draft, Text
 from .follow import follow
 from .git import child_branch, integration_branch
@@ -81,21 +81,31 @@ def _dispatch(run: Run, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
             drafts.append(run.on_plan(step(SubtaskDispatched, subtask, "dispatched", at)))
             continue
         child_id = next_child_id(run, subtask)
-        prior = run.children.get(subtask.prior_child_run_id or "")
-        started = RunStarted(
-            run_id=child_id,
-            kind="child",
-            agent_name=subtask.assigned_agent,
-            parent_run_id=run.run_id,
-            subtask_id=subtask.subtask_id,
-            model_id=subtask.model_id,
-            worktree_branch=child_branch(child_id),
-            prior_run_id=prior.run_id if prior and prior.head and not prior.discarded else None,
-            prior_commit=prior.head.commit if prior and prior.head and not prior.discarded else None,
-        )
-        drafts.append(run.on_child(child_id, started))
+        drafts += _new_child(run, subtask, child_id)
         drafts.append(run.on_plan(step(SubtaskDispatched, subtask, "dispatched", at, child_run_id=child_id)))
     return drafts
+
+
+def _new_child(run: Run, subtask: Subtask, child_id: str) -> Sequence[Draft]:
+    before = run.children.get(subtask.prior_child_run_id or "")
+    prior_commit = before.head.commit if before and before.head and not before.discarded else None
+    started = RunStarted(
+        run_id=child_id,
+        kind="child",
+        agent_name=subtask.assigned_agent,
+        parent_run_id=run.run_id,
+        subtask_id=subtask.subtask_id,
+        model_id=subtask.model_id,
+        worktree_branch=child_branch(child_id),
+        prior_run_id=before.run_id if before and prior_commit else None,
+        prior_commit=prior_commit,
+    )
+    if not before or not prior_commit:
+        return (run.on_child(child_id, started),)
+    handed_over = RevisionHandedOver(
+        strategy="fresh_from_prior_branch", prior_child_run_id=before.run_id, prior_commit=prior_commit
+    )
+    return run.on_child(child_id, started), run.on_child(child_id, handed_over)
 
 
 def _complete(run: Run, plan: WorkPlan) -> Sequence[Draft]:

@@ -5,7 +5,7 @@ import pytest
 
 from steersman.domain import child_ends, turns
 from steersman.domain.assembly import AssemblyBlocked, ChangesRequested, Recovered, ReviewRequested
-from steersman.domain.child_run import RunStarted
+from steersman.domain.child_run import RevisionHandedOver, RunStarted
 from steersman.domain.directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
 from steersman.domain.parked import RecoveryExhausted
 from steersman.domain.steering import NothingToSteer
@@ -181,6 +181,7 @@ def test_a_dependant_that_conflicts_with_its_new_base_starts_afresh_and_the_feed
     fleet.settle()
     assert fleet.child_id(2) != old
     assert fleet.child(2).prior_run_id is None, "nobody goes on from what did not fit"
+    assert not [e for e in fleet.events if isinstance(e, RevisionHandedOver)]
     assert not fleet.subtask(2).outdated
     assert decisions(fleet)[-1].phase == "dependant_base_conflict"
 
@@ -205,6 +206,9 @@ def test_rejected_work_goes_to_another_author_who_fits_with_the_branch_and_every
     fleet.settle()
     handed = fleet.child(1)
     assert (handed.agent_name, handed.prior_run_id, handed.run_id != old) == ("tess", old, True)
+    (told,) = [e for e in fleet.events if isinstance(e, RevisionHandedOver)]
+    assert (told.strategy, told.prior_child_run_id) == ("fresh_from_prior_branch", old)
+    assert told.prior_commit == handed.prior_commit
     assert fleet.subtask(1).locked_out == {"ann"}
     assert fleet.subtask(1).prior_child_run_id == old
     rotation = decisions(fleet)[-1]
