@@ -31,14 +31,6 @@ class Signers:
         self._chain: bytes | None = None
         self._chain_id = ""
 
-    def knows(self, origin: str) -> bool:
-        """Whether the log has, or had, this name."""
-        return any(name == origin for name, _ in self._public)
-
-    def is_key(self, origin: str, public: bytes) -> bool:
-        """Whether a key is one that signs, or signed, under this name."""
-        return self._public.get((origin, key_hash(origin, public))) == public
-
     def chain(self, fact: Checked, mac: object, previous: object) -> None:
         """
         Check an entry of the chain, if its key is at hand, and take in what the fact says of keys.

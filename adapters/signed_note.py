@@ -14,7 +14,6 @@ from .merkle import HASH_BYTES
 
 PROOF_HEADER = "c2sp.org/tlog-proof@v1"
 ED25519 = b"\x01"
-SIGNATURE_BYTES = 64
 KEY_HASH_BYTES = 4
 #: More signatures than a note of ours ever has; beyond them nobody looks.
 MAX_SIGNATURES = 100
@@ -37,7 +36,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The lines that are signed."""
-        return f"{self.origin}\n{self.size}\n{_base64(self.root)}\n"
+        return f"{self.origin}\n{self.size}\n{base64_of(self.root)}\n"
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -68,14 +67,14 @@ def key_hash(name: str, public: bytes) -> bytes:
 
 def verifier_key(name: str, public: bytes) -> str:
     """Return a public key as one word, as Go's note package and other tools take it."""
-    return f"{name}+{key_hash(name, public).hex()}+{_base64(ED25519 + public)}"
+    return f"{name}+{key_hash(name, public).hex()}+{base64_of(ED25519 + public)}"
 
 
 def parse_verifier_key(word: str) -> tuple[str, bytes]:
     """Return the name and the public key. Raises NoteInvalid."""
     name, _, rest = word.strip().partition("+")
     known, _, encoded = rest.partition("+")
-    found = _bytes(encoded)
+    found = bytes_of(encoded)
     if len(found) != 1 + HASH_BYTES or found[:1] != ED25519 or key_hash(name, found[1:]).hex() != known:
         raise NoteInvalid("that is no Ed25519 verifier key")
     return name, found[1:]
@@ -94,7 +93,7 @@ def endorsement(origin: str, public: str) -> str:
 def sign_text(text: str, name: str, *keys: Ed25519PrivateKey) -> str:
     """Return a note with a signature by each key."""
     signed = text.encode()
-    lines = (f"{_DASH}{name} {_base64(_key_hash_of(name, key) + key.sign(signed))}\n" for key in keys)
+    lines = (f"{_DASH}{name} {base64_of(_key_hash_of(name, key) + key.sign(signed))}\n" for key in keys)
     return f"{text}\n{''.join(lines)}"
 
 
@@ -123,7 +122,7 @@ def parse_checkpoint(note: str) -> Checkpoint:
     lines = text.split("\n")
     if len(lines) < 4 or not lines[0]:
         raise NoteInvalid("a checkpoint has three lines")
-    root = _bytes(lines[2])
+    root = bytes_of(lines[2])
     if len(root) != HASH_BYTES:
         raise NoteInvalid("a root has 32 bytes")
     return Checkpoint(origin=lines[0], size=_decimal(lines[1]), root=root)
@@ -152,40 +151,13 @@ def signers(note: str, keys: Mapping[bytes, bytes]) -> frozenset[bytes]:
 
 def proof_text(proof: Proof) -> str:
     """Return the proof as a tlog-proof@v1 file."""
-    hashes = "".join(f"{_base64(step)}\n" for step in proof.hashes)
+    hashes = "".join(f"{base64_of(step)}\n" for step in proof.hashes)
     return f"{PROOF_HEADER}\nindex {proof.index}\n{hashes}\n{proof.note}"
-
-
-def parse_proof(text: str) -> Proof:
-    """Return the proof in a tlog-proof@v1 file, nothing of it verified. Raises NoteInvalid."""
-    head, separator, note = text.partition("\n\n")
-    lines = head.split("\n")
-    if not separator or lines.pop(0) != PROOF_HEADER:
-        raise NoteInvalid("that is no tlog-proof@v1")
-    if lines and lines[0].startswith("extra "):
-        lines.pop(0)
-    if not lines or not lines[0].startswith("index "):
-        raise NoteInvalid("a proof names an index")
-    index = _decimal(lines[0].removeprefix("index "))
-    hashes = tuple(_bytes(line) for line in lines[1:])
-    if len(hashes) > 64 or any(len(step) != HASH_BYTES for step in hashes):
-        raise NoteInvalid("a proof has at most 64 hashes of 32 bytes")
-    return Proof(index=index, hashes=hashes, note=note)
-
-
-def base64_of(value: bytes) -> str:
-    """Return bytes as these formats write them."""
-    return _base64(value)
-
-
-def bytes_of(text: str) -> bytes:
-    """Return the bytes of strict base64. Raises NoteInvalid."""
-    return _bytes(text)
 
 
 def _signature(line: str) -> Signature:
     name, separator, encoded = line.removeprefix(_DASH).partition(" ")
-    found = _bytes(encoded)
+    found = bytes_of(encoded)
     if not line.startswith(_DASH) or not separator or not name or len(found) < KEY_HASH_BYTES + 1:
         raise NoteInvalid("a line of signatures is none")
     return Signature(name, found[:KEY_HASH_BYTES], found[KEY_HASH_BYTES:])
@@ -197,11 +169,13 @@ def _decimal(text: str) -> int:
     return int(text)
 
 
-def _base64(value: bytes) -> str:
+def base64_of(value: bytes) -> str:
+    """Return bytes as these formats write them."""
     return base64.b64encode(value).decode()
 
 
-def _bytes(text: str) -> bytes:
+def bytes_of(text: str) -> bytes:
+    """Return the bytes of strict base64. Raises NoteInvalid."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:

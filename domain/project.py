@@ -86,7 +86,6 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[Member, ...] = ()
     roles: Mapping[str, ProjectRole] = {}
     created_at: datetime | None = None
-    updated_at: datetime | None = None
     version: int = 0
 
     @property
@@ -97,7 +96,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 
 def evolve(project: Project, fact: Fact) -> Project:
     """Add one fact to the state. Total: a fact is never refused here."""
-    project = msgspec.structs.replace(project, version=fact.version, updated_at=fact.at)
+    project = msgspec.structs.replace(project, version=fact.version)
     match fact.event:
         case ProjectCreated() as created:
             fields = {name: getattr(created, name) for name in ProjectCreated.__struct_fields__}

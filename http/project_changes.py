@@ -24,7 +24,6 @@ from .projects import ModelId
 from .reading import MAX_PAGE, Reads
 from .run_life import settled
 
-MAX_USER_CHARACTERS = 200
 REFUSALS = refusals(403, 404, 409, 413, 422)
 
 

@@ -21,8 +21,6 @@ TERMINAL_TOPICS = frozenset(
         run_records.RunDeleted,
     )
 )
-#: One of these opens an ended run, and its feed, again.
-REOPENING_TOPICS = frozenset({child_run.TurnOpened.TOPIC, "run.base_rebuilt", "coordinator.recovered"})
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,12 +91,3 @@ def log_entry(fact: Fact) -> LogEntry:
         principal=fact.principal,
         payload=msgspec.Raw(payload(fact)),
     )
-
-
-def ended_after(ended: bool, topic: str) -> bool:
-    """
-    Return whether a run that had ended, or not, has ended after a fact with this topic.
-
-    Folded over a run's stored facts from the first; `done` is due when it is true and nothing more is stored.
-    """
-    return topic in TERMINAL_TOPICS or (ended and topic not in REOPENING_TOPICS)

@@ -1,6 +1,6 @@
 """What the checks look at: facts as the service shows them, and what they say when a history is broken."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -73,12 +73,6 @@ def by_root(facts: Iterable[Entry]) -> dict[str, list[Entry]]:
         if fact.root is not None:
             found.setdefault(fact.root, []).append(fact)
     return found
-
-
-def directives_in(payload: dict[str, Any]) -> Sequence[str]:
-    """Return the directives that a fact names, whichever way."""
-    one = payload.get("directiveId")
-    return [*([one] if one else []), *payload.get("directiveIds", ())]
 
 
 def _holds(value: Any, word: str) -> bool:

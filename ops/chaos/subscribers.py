@@ -30,7 +30,6 @@ class Subscriber:
         self.run_id = run_id
         self.root = root
         self.frames: list[Frame] = []
-        self.connections = 0
         #: Answers that no replica may give, as (request, status, body).
         self.wrong: list[tuple[str, int, str]] = []
         self._ports = ports
@@ -81,7 +80,6 @@ class Subscriber:
 
     def _connect(self) -> bool:
         """Take what one connection brings; return whether it said that the run is over."""
-        self.connections += 1
         until = time.monotonic() + self._chance.uniform(0.2, 1.0) * MOST_SECONDS
         connection = http.client.HTTPConnection("127.0.0.1", self._chance.choice(self._ports), timeout=SILENCE_SECONDS)
         try:

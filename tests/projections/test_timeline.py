@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from steersman.domain.event import Fact, Unknown
-from steersman.projections.timeline import TERMINAL_TOPICS, ended_after, frame, log_frame, timeline_entry
+from steersman.projections.timeline import TERMINAL_TOPICS, frame, log_frame, timeline_entry
 
 if TYPE_CHECKING:
     from conftest import History
@@ -61,28 +61,13 @@ def test_the_feed_of_the_whole_log_counts_by_position(history: "History") -> Non
     )
 
 
-def _ended(history: "History", run_id: str) -> list[bool]:
-    ended, seen = False, list[bool]()
-    for fact in history.log.read_run(run_id):
-        ended = ended_after(ended, fact.topic)
-        seen.append(ended)
-    return seen
-
-
 def test_a_feed_ends_with_the_fact_that_ends_its_run_and_not_before(history: "History") -> None:
     history.to_gate()
     child = history.child(1).run_id
-    assert not any(_ended(history, "r"))
     history.decide(approved=True)
+    assert not any(fact.topic in TERMINAL_TOPICS for fact in history.log.read_run("r"))
     history.merge()
     for run_id in ("r", child):
-        *before, last = _ended(history, run_id)
+        *before, last = (fact.topic in TERMINAL_TOPICS for fact in history.log.read_run(run_id))
         assert not any(before)
         assert last
-
-
-def test_a_feed_that_had_ended_is_open_again_with_the_next_turn() -> None:
-    assert ended_after(False, "run.assemble_ready")
-    assert ended_after(True, "workflow.step")
-    assert not ended_after(True, "turn.opened")
-    assert "run.assemble_ready" in TERMINAL_TOPICS
