@@ -16,6 +16,7 @@ from .process_lock import ProcessLock
 CONNECT_TIMEOUT_SECONDS = 3
 #: A renewal that takes longer is worth nothing any more.
 STATEMENT_TIMEOUT: Final = "3s"
+SETTINGS: Final = f"SET statement_timeout = '{STATEMENT_TIMEOUT}'; SET lock_timeout = '{STATEMENT_TIMEOUT}'"
 #: Rows of replicas that are gone are kept this many times as long as it takes to be taken for gone.
 FORGOTTEN_AFTER = 20
 
@@ -188,10 +189,12 @@ class PostgresLeases:
                 if self._connection is None:
                     self._connection = psycopg.connect(
                         self._url,
+                        autocommit=True,
                         connect_timeout=CONNECT_TIMEOUT_SECONDS,
-                        options=f"-c statement_timeout={STATEMENT_TIMEOUT} -c lock_timeout={STATEMENT_TIMEOUT}",
                         application_name="steersman leases",
                     )
+                    # Not as options of the connection: those are the URL's, which may say where the tables are.
+                    self._connection.execute(SETTINGS)
                 with self._connection.transaction():
                     yield self._connection
             except psycopg.Error as error:

@@ -30,7 +30,6 @@ from uuid import uuid4
 import httpx
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 sys.path.insert(0, str(Path(__file__).parent))
 from append import postgres
@@ -98,7 +97,8 @@ def start(settings: Settings) -> Start:
     if settings.database:
         variables["STEERSMAN_DATABASE"] = settings.database
     command = [sys.executable, "-P", "-m", "steersman.ops.command_line", "serve", "--port", "0"]
-    with (settings.data.parent / "service.log").open("ab") as log:
+    said = settings.data.parent / "service.log"
+    with said.open("ab") as log:
         began = time.perf_counter()
         process = subprocess.Popen(
             [*command, "--data", str(settings.data)], env=variables, stdout=subprocess.PIPE, stderr=log, text=True
@@ -111,7 +111,10 @@ def start(settings: Settings) -> Start:
     with process:
         assert process.stdout is not None
         try:
-            url = json.loads(process.stdout.readline())["url"]
+            first = process.stdout.readline()
+            if not first:
+                raise SystemExit(f"the service did not start:\n{said.read_text(encoding='utf-8')}")
+            url = json.loads(first)["url"]
             accepts = after()
             with httpx.Client(base_url=url, timeout=60) as http:
                 until(lambda: all(view["lag"] == 0 for view in http.get("/health").json()["views"].values()))
@@ -146,7 +149,8 @@ def installation(store: str, url: Callable[[], str]) -> Generator[Settings]:
         name = f"recover_{uuid4().hex}"
         with psycopg.connect(url(), autocommit=True) as connection:
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
-            yield Settings(data=data, keys=keys, database=make_conninfo(url(), options=f"-csearch_path={name}"))
+            separator = "&" if "?" in url() else "?"
+            yield Settings(data=data, keys=keys, database=f"{url()}{separator}options=-csearch_path%3D{name}")
             connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name)))
 
 

@@ -65,6 +65,20 @@ def place(new_database: Callable[[], str], tmp_path: Path) -> Iterator[Place]:
         place.log.close()
 
 
+def test_leases_are_in_the_schema_that_the_address_names(new_database: Callable[[], str], tmp_path: Path) -> None:
+    url = new_database()
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE SCHEMA ours")
+    place = Place(f"{url}{'&' if '?' in url else '?'}options=-csearch_path%3Dours", tmp_path)
+    place.leases.enter("a")
+    assert place.leases.claim("a", ["r"]) == {"r": 1}
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT root, replica FROM ours.leases").fetchall() == [("r", "a")]
+    place.leases.close()
+    place.log.close()
+    place.process.close()
+
+
 def test_a_run_is_claimed_by_one_and_by_another_only_when_that_one_is_silent(place: Place) -> None:
     assert place.leases.claim("a", ["r", "s"]) == {"r": 1, "s": 1}
     assert place.leases.claim("b", ["r", "s"]) == {}
