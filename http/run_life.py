@@ -136,7 +136,10 @@ def retry(run_id: FromPath[str], asking: Asks) -> Response[bytes]:
 
 
 @delete(
-    "/api/runs/{run_id:str}", status_code=204, sync_to_thread=True, responses=NO_CONTENT | refusals(403, 404, 409, 422)
+    "/api/runs/{run_id:str}",
+    status_code=204,
+    sync_to_thread=True,
+    responses=NO_CONTENT | refusals(403, 404, 409, 413, 422),
 )
 def delete_one(run_id: FromPath[str], asking: Asks) -> Response[None]:
     """Delete a run, its children and every word of them. What is at work is stopped; from now on all of it is 404."""
