@@ -1,5 +1,6 @@
 """What the log shows of itself: receipts that verify offline, checkpoints, keys and proofs. None of it is secret."""
 
+import re
 from typing import Annotated, Any, TypeAlias
 
 from litestar import Request, Response, get
@@ -15,6 +16,7 @@ from .problems import Unavailable, refusals
 from .reading import Reads, only_once
 
 LARGEST = 2**53
+_QUALITY = re.compile(r"\s*q\s*=\s*(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)\s*", re.IGNORECASE)
 
 Size: TypeAlias = Annotated[int, QueryParameter(ge=1, le=LARGEST, description="How many facts the tree covers.")]
 Index: TypeAlias = Annotated[int, QueryParameter(ge=0, le=LARGEST, description="The leaf: a fact's position less one.")]
@@ -47,8 +49,7 @@ def show_receipt(
         raise DirectiveNotFound
     reading.access.run(reading.principal, first[0].root)
     evidence = log.evidence(first[0].position)
-    wanted = request.accept.best_match(["application/json", "text/plain"]) if "accept" in request.headers else None
-    if wanted == "text/plain":
+    if _wants_text(",".join(request.headers.getall("accept", []))):
         return Response(evidence.tlog_proof, media_type="text/plain")
     payload_hash: str = getattr(first[0].event, "payload_hash", "")
     return Response(receipt_detail(directive, payload_hash, evidence), media_type="application/json")
@@ -101,3 +102,25 @@ def prove_consistency(request: Request[Any, Any, Any], reading: Reads, old: From
         return reading.services.log.consistency(old, new)
     except OutOfRange as error:
         raise NoSuchTree from error
+
+
+def _wants_text(accept: str) -> bool:
+    """Return whether an `Accept` header would rather have text than JSON; whoever wants neither gets JSON."""
+    text, json = _wish(accept, "text/plain"), _wish(accept, "application/json")
+    return text[0] > 0 and text > json
+
+
+def _wish(accept: str, media_type: str) -> tuple[float, int, int]:
+    """
+    Return how much a header asks for a media type, as what to compare: its quality, then how exactly it is named, then
+    how early. The most exact range says it (RFC 9110, section 12.5.1), so that `q=0` refuses what `*/*` would take.
+    """
+    exactness = {"*/*": 1, f"{media_type.partition('/')[0]}/*": 2, media_type: 3}
+    found = (0.0, 0, 0)
+    for place, one in enumerate(accept.split(",")):
+        name, *parameters = one.split(";")
+        exact = exactness.get(name.strip().lower(), 0)
+        if exact > found[1]:
+            quality = next((float(q[1]) for part in parameters if (q := _QUALITY.fullmatch(part))), 1.0)
+            found = (quality, exact, -place)
+    return found
