@@ -2,9 +2,8 @@
 
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import NoReturn
 
 import click
 
@@ -22,6 +21,7 @@ from .audit_sources import audit_data, counting, keeping, read_hmac_keys, read_p
 from .output import note, plain, print_json
 from .refused import Refused
 from .settings import data_option, json_option, read_settings
+from .whole_file import STANDARD_OUTPUT, writing
 
 SHOWN_STEPS = 20
 A_FILE = click.Path(path_type=Path, dir_okay=False)
@@ -41,25 +41,25 @@ def command() -> None:
 @command.command()
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--all", "whole", is_flag=True, help="Every fact of the log.")
-@click.option("--output", "-o", type=click.File("wb"), default="-", help="Where to [default: standard output].")
+@click.option(
+    "--output", "-o", type=A_FILE, default=STANDARD_OUTPUT, help="The file to write [default: standard output]."
+)
 @pin_option
 @data_option
-def export(run_id: str | None, whole: bool, output: IO[bytes], pins: Sequence[Path], data: Path | None) -> None:
+def export(run_id: str | None, whole: bool, output: Path, pins: Sequence[Path], data: Path | None) -> None:
     """Write a bundle that proves a coordinator run, or the whole log, to whoever has it and nothing else."""
     if (run_id is None) != whole or len(pins) > 1:
         raise click.UsageError("Name a run or --all, and at most one --pin.")
     settings = read_settings(data)
-    with ExitStack() as stack:
-        recorder = stack.enter_context(reading(settings))
-        pin = read_pin(pins[0]) if pins else None
+    pin = read_pin(pins[0]) if pins else None
+    with reading(settings) as recorder, writing(output) as file, counting("facts", None) as progress:
         source = WholeLog(recorder, settings.checkpoints) if run_id is None else RunFacts(recorder, run_id.lower(), pin)
-        progress = stack.enter_context(counting("facts", None))
         try:
-            facts = write_bundle(source, output, progress)
+            facts = write_bundle(source, file, progress)
         except Unreadable as error:
             raise Refused(str(error)) from error
-    if facts == 0:
-        raise Refused(f"There is no coordinator run {run_id}, so the bundle proves nothing.")
+        if facts == 0:
+            raise Refused(f"There is no coordinator run {run_id}, so the bundle proves nothing.")
     note(f"{facts} facts")
 
 

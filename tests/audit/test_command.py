@@ -1,7 +1,11 @@
 """`steersman audit`: every verdict has its exit code, and what is no bundle is a verdict, never a traceback."""
 
 import json
+import os
 import random
+import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,6 +61,39 @@ def test_a_bundle_is_exported_and_verified_elsewhere(store: World, run: Callable
     assert run("classify", "other").stdout.startswith("clean\n")
     assert "amend by ada (human-review): applied" in run("classify", "r", expect=10).stdout
     assert json.loads(run("verify", "--json", expect=10).stdout)["facts"] == 21
+
+
+def test_a_bundle_that_cannot_be_written_leaves_the_one_before_as_it_was(
+    store: World, run: Callable[..., Result], tmp_path: Path
+) -> None:
+    log = store.open()
+    steered(log)
+    bundle = tmp_path / "out" / "bundle"
+    bundle.parent.mkdir()
+    bundle.write_bytes(b"the only copy")
+    bundle.chmod(0o600)
+    run("export", "no-such-run", "-o", bundle, expect=1)
+    # One block of 1024 bytes, as on a full disk; a process of its own, because that holds for all that it writes.
+    full = "ulimit -f 1; exec python -P -m steersman.ops.command_line audit export --all -o"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", f'{full} "$1"', "-", bundle],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"Error: The file cannot be written: File too large. {bundle} is as it was.\n",
+    )
+    assert (bundle.read_bytes(), os.listdir(bundle.parent)) == (b"the only copy", ["bundle"])
+    run("export", "--all", "-o", tmp_path / "nowhere" / "bundle", expect=1)
+    link = tmp_path / "link"
+    link.symlink_to(bundle)
+    run("export", "--all", "-o", link)
+    assert (link.is_symlink(), stat.S_IMODE(bundle.stat().st_mode)) == (True, 0o600)
+    run("verify", bundle, expect=10)
 
 
 def test_tampering_and_what_cannot_be_checked_have_their_codes(
