@@ -215,6 +215,11 @@ def project_stream(project_id: str) -> str:
     return f"project/{project_id}"
 
 
+def is_addressable(name: str) -> bool:
+    """Return whether a name can be one part of a path: no request reaches whoever has another one."""
+    return "/" not in name and name not in (".", "..") and name.isprintable()
+
+
 def create_project(command: CreateProject) -> Draft:
     """Create the project. Raises Invalid for a blank or oversized name."""
     if not command.name.strip() or len(command.name.encode()) > MAX_NAME_BYTES:
@@ -235,8 +240,10 @@ def add_member(project: Project, command: AddMember) -> Draft:
     if len(taken) >= MAX_MEMBERS:
         raise TeamFull
     name = command.name.strip() if command.name is not None else next_name(role.id, taken)
-    if not name or len(name.encode()) > MAX_NAME_BYTES or not name.isprintable():
-        raise Invalid(f"`name` must have 1 to {MAX_NAME_BYTES} bytes, printable and not blank.")
+    if not name or len(name.encode()) > MAX_NAME_BYTES or not is_addressable(name):
+        raise Invalid(
+            f"`name` must have 1 to {MAX_NAME_BYTES} bytes, printable, not blank, without `/`; not `.` or `..`."
+        )
     if name.casefold() in BUILT_IN:
         raise BuiltInMember
     if name in taken:

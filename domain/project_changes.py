@@ -5,7 +5,15 @@ from collections.abc import Sequence
 import msgspec
 
 from .event import Draft, Event, Text
-from .project import BUILT_IN, MAX_NAME_BYTES, BuiltInMember, Project, ProjectDeleting, project_stream
+from .project import (
+    BUILT_IN,
+    MAX_NAME_BYTES,
+    BuiltInMember,
+    Project,
+    ProjectDeleting,
+    is_addressable,
+    project_stream,
+)
 from .project_facts import (
     CharterReplaced,
     MemberReassigned,
@@ -76,8 +84,10 @@ def replace_settings(project: Project, settings: ProviderSettings) -> Sequence[D
 
 def grant(project: Project, user: str, role: ProjectRole) -> Sequence[Draft]:
     """Give a user this role; nothing to store if they have it. Raises Invalid, LastOwner, TooManyUsers, ProjectDeleting."""
-    if not user.strip() or len(user.encode(errors="replace")) > MAX_USER_BYTES or not user.isprintable():
-        raise Invalid(f"A user's name has 1 to {MAX_USER_BYTES} bytes, printable and not blank.")
+    if not user.strip() or len(user.encode(errors="replace")) > MAX_USER_BYTES or not is_addressable(user):
+        raise Invalid(
+            f"A user's name has 1 to {MAX_USER_BYTES} bytes, printable, not blank, without `/`; not `.` or `..`."
+        )
     if project.roles.get(user) == role:
         return ()
     if len(project.roles) >= MAX_USERS and user not in project.roles:

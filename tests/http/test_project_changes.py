@@ -103,6 +103,15 @@ def test_a_user_sees_and_changes_what_their_role_allows(api: Any, story: Any) ->
     assert story.client.delete(of(story, f"/members/{name}")).json()["error"] == "user_not_found"
 
 
+@pytest.mark.parametrize("name", ["%2E", "%2E%2E", "a%0Ab", "%20", "a%7F", "a%1B", "%E2%80%A8"])
+def test_a_user_whose_name_no_path_could_hold_is_given_no_role(api: Any, story: Any, name: str) -> None:
+    story.project()
+    head = api.services.log.head()
+    refused = story.client.put(of(story, f"/members/{name}"), json={"role": "viewer"})
+    assert (refused.status_code, refused.json()["error"]) == (400, "invalid")
+    assert api.services.log.head() == head
+
+
 def test_the_last_owner_can_neither_leave_nor_be_less(api: Any, story: Any) -> None:
     story.project()
     alice, bob = api.name("alice"), api.name("bob")

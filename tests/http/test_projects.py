@@ -3,11 +3,19 @@
 import os
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
+from uuid import uuid4
 
 import pytest
 
+from steersman.application.caller import service
+from steersman.domain.event import Draft
+from steersman.domain.project import MemberAdded, project_stream
+
 from .conftest import git
+
+#: Names of whom no request could reach.
+UNADDRESSABLE = ("a\nb", "a\x7fb", "\x1b[31m", "a/b", "/", ".", "..", " .. ", "a\u2028b")
 
 PROJECT = {
     "project_id", "name", "origin", "source_repository", "working_directory", "default_branch", "owner",
@@ -186,7 +194,7 @@ def test_a_member_is_answered_200_as_the_team_shows_them(api: Any, story: Any) -
         ({}, 400, "invalid_request"),
         ({"role_id": "king"}, 400, "invalid"),
         ({"role_id": "tester", "name": " "}, 400, "invalid"),
-        ({"role_id": "tester", "name": "a\nb"}, 400, "invalid"),
+        *(({"role_id": "tester", "name": name}, 400, "invalid") for name in UNADDRESSABLE),
         ({"role_id": "tester", "name": "tester"}, 409, "member_exists"),
         ({"role_id": "tester", "model_id": "nobody/x"}, 400, "unknown_model"),
         ({"role_id": "tester", "rank": 1}, 400, "invalid_request"),
@@ -201,3 +209,24 @@ def test_a_member_that_cannot_join_is_refused_and_nothing_is_stored(
     response = story.client.post(f"/api/projects/{story.project_id}/team/members", json=body)
     assert (response.status_code, response.json()["error"]) == (status, error)
     assert api.services.log.head() == head
+
+
+def test_every_member_that_is_taken_on_can_be_reached_by_name(story: Any) -> None:
+    story.project()
+    members = f"/api/projects/{story.project_id}/team/members"
+    for name in ("a%2Fb", "a?b=c#d", "...", "ünï \U0001f600", "a\\b", "a;b", "a+b", "%"):
+        story.client.post(members, json={"role_id": "tester", "name": name}).raise_for_status()
+        path = f"{members}/{quote(name, safe='')}"
+        assert story.client.get(f"{path}/charter").json()["member_name"] == name
+        assert story.client.delete(path).status_code == 204
+
+
+def test_a_member_who_was_taken_on_under_a_name_that_no_path_can_hold_stays_on_the_team(api: Any, story: Any) -> None:
+    story.project()
+    event = MemberAdded(project_id=story.project_id, name="a/b", role_id="tester", role_title="Tester", model_id=None)
+    draft = Draft(stream=project_stream(story.project_id), event=event)
+    version = len(api.services.log.read_stream(draft.stream))
+    now = api.services.clock.now()
+    api.services.log.append(service(str(uuid4())).append((draft,), {draft.stream: version}, now))
+    team = story.client.get(f"/api/projects/{story.project_id}/team", headers=api.settled()).json()
+    assert [member["name"] for member in team["members"]][-1] == "a/b"
