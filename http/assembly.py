@@ -151,7 +151,7 @@ def _decision(data: ReviewRequest, asking: Asking) -> ReviewAssembly:
 
 def _changes(data: ReviewRequest, asking: Asking) -> RequestChanges:
     return RequestChanges(
-        directive_id=directive_id(asking),
+        directive_id=directive_id(),
         feedback=data.feedback or "",
         reviewer=asking.principal.user,
         target_files=tuple(data.target_files or ()),

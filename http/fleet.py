@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
+from uuid import uuid4
 
 import msgspec
 from litestar import Response, get, post
@@ -15,7 +16,7 @@ from ..domain.run import Run
 from ..domain.work_plan import Subtask
 from ..domain.worker_command import check
 from ..projections import open_runs
-from .idempotency import Asking, Asks, directive_id
+from .idempotency import Asking, Asks
 from .problems import refusals
 from .reading import Reads
 from .worker_steering import WorkerReceipt, WorkerSteerRequest, as_command, steer_one, task_of
@@ -87,7 +88,7 @@ class FleetWorker(msgspec.Struct, frozen=True, kw_only=True):
 def steer_fleet(asking: Asks) -> Response[FleetReceipt]:
     """Steer many workers. 201 when there was a target, whatever became of each: look at `refused`."""
     request = _decoded(asking.body)
-    batch_id = directive_id(asking, "batch")
+    batch_id = str(uuid4())
     check(as_command(request, "any"))
     targets = _targets(asking, request)
     receipts: list[WorkerReceipt] = []

@@ -7,7 +7,7 @@ from datetime import datetime
 from hashlib import sha256
 from threading import Lock
 from typing import Annotated, Any, TypeAlias
-from uuid import NAMESPACE_URL, uuid4, uuid5
+from uuid import uuid4
 
 import msgspec
 from litestar import Request, Response
@@ -226,12 +226,12 @@ def provide_asking(
 Asks: TypeAlias = NamedDependency[SkipValidation[Asking]]
 
 
-def directive_id(asking: Asking, part: str = "") -> str:
-    """Return the id of the directive that is asked for: with an idempotency key, always the same one."""
-    key = asking.key
-    if key is None:
-        return str(uuid4())
-    return str(uuid5(NAMESPACE_URL, f"{asking.principal.user}\n{key.method}\n{key.path}\n{key.key}\n{part}"))
+def directive_id() -> str:
+    """Return the id of the directive that is asked for: one that no other has. Take it once for each request."""
+    # Not derived from the idempotency key: its row is forgotten after 24 hours and the directive never, so whoever used
+    # a key again would write over their own earlier directive. A repetition finds the id in the answer that the row
+    # keeps, and an append whose acknowledgement was lost is found by its command id.
+    return str(uuid4())
 
 
 def _refuse_nul(body: bytes) -> None:

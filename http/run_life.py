@@ -72,7 +72,7 @@ def cancel(run_id: FromPath[str], asking: Asks) -> Response[bytes]:
         if ended:
             return ()
         try:
-            return cancel_run(place.root, directive_id(asking), command.by, runs, lambda _, __: told)
+            return cancel_run(place.root, directive_id(), command.by, runs, lambda _, __: told)
         except RunNotSteerable:
             # Somebody stops it already: this comes to the same.
             return ()
@@ -111,7 +111,7 @@ def retry(run_id: FromPath[str], asking: Asks) -> Response[bytes]:
     """Try a failed run again: where it stood (200), or as a new run (201). The failed one stays as it is."""
     place = coordinator(asking, run_id)
     services = asking.services
-    ids = Ids(str(uuid4()), str(uuid4()), directive_id(asking))
+    ids = Ids(str(uuid4()), str(uuid4()), directive_id())
 
     def carry_out(command: Command) -> Sequence[Fact]:
         def told(new_run: str | None) -> Any:

@@ -162,7 +162,7 @@ def steer(
     if kind not in KINDS:
         raise KindRequired
     wanted = SteerRun(
-        directive_id=directive_id(asking),
+        directive_id=directive_id(),
         kind=kind,
         instruction=data.instruction,
         principal=asking.principal.user,

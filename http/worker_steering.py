@@ -95,7 +95,7 @@ def steer_one(
     if request.displayed_payload_hash not in (None, command.payload_hash):
         raise PayloadMismatch(expected=request.displayed_payload_hash, actual=command.payload_hash)
     wanted = SteerWorker(
-        directive_id=directive_id(asking),
+        directive_id=directive_id(),
         child_run_id=child_id,
         kind=kind,
         payload_hash=command.payload_hash,

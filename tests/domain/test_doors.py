@@ -361,3 +361,12 @@ def test_only_what_needs_attention_can_be_resolved() -> None:
         steering.resolve(fleet.run, guidance, "retry")
     with pytest.raises(DirectiveNotFound):
         steering.resolve(fleet.run, "nobody's", "retry")
+
+
+def test_a_directive_has_one_receipt_so_a_second_one_under_its_id_is_a_broken_invariant() -> None:
+    fleet = at_work()
+    fleet.steer("send", words="The first.", directive_id="d")
+    for again in (lambda: fleet.steer("send", directive_id="d"), lambda: fleet.command("pause", 1, directive_id="d")):
+        with pytest.raises(ValueError, match="on the log already"):
+            again()
+    assert fleet.directive("d").feedback.value == "The first."

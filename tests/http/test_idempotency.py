@@ -1,14 +1,20 @@
 """A command with a key is carried out once, however often and from however many threads it is sent."""
 
+import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
 
+from steersman.adapters.memory import MemoryLog, SystemClock
 from steersman.application.caller import Answer, Caller, IdempotencyKey
+from steersman.application.run_log import RunLog
+from steersman.domain.catalogue import CATALOGUE
 from steersman.http.given import Services
 
 from .conftest import Api, Story, served
@@ -192,6 +198,56 @@ def test_who_loses_the_race_at_the_append_replays_the_winner(
                 assert response.json() == {"project_id": "theirs"}
                 assert response.headers["idempotent-replayed"] == "true"
     assert services.log.head() == head
+
+
+class MovableClock(SystemClock):
+    """A clock that can be put forward."""
+
+    ahead = timedelta()
+
+    def now(self) -> datetime:
+        """Return the time that this clock shows."""
+        return super().now() + self.ahead
+
+
+@pytest.fixture
+def moved(services: Services, repository: Path) -> Iterator[tuple[Story, MovableClock]]:
+    """A story with a log of its own, whose clock can be put forward."""
+    clock = MovableClock()
+    log = MemoryLog(CATALOGUE, clock=clock)
+    with served(own := replace(services, log=log, runs=RunLog(log, clock), clock=clock)) as url:
+        api = Api(own, url)
+        with api.stack:
+            yield Story(api, repository), clock
+
+
+@pytest.mark.parametrize(
+    ("door", "members"),
+    [
+        ("/api/runs/{run}/steer", {"kind": "send", "instruction": "{words}"}),
+        ("/tasks/{child}/steer", {"kind": "guidance", "guidance": "{words}"}),
+        ("/api/fleet/steer", {"kind": "guidance", "guidance": "{words}", "tasks": ["{child}"]}),
+    ],
+)
+def test_a_key_that_is_used_again_once_it_is_forgotten_makes_another_directive_and_harms_none(
+    moved: tuple[Story, MovableClock], door: str, members: dict[str, Any]
+) -> None:
+    story, clock = moved
+    story.start()
+    story.advance()
+    said = ("The first.", "The second.")
+    for words in said:
+        path = door.format(run=story.run_id, child=story.child(1))
+        body = json.dumps(members).replace("{words}", words).replace("{child}", story.child(1))
+        answer = story.client.post(path, content=body, headers=key("again"))
+        assert (answer.status_code, "idempotent-replayed" in answer.headers) == (201, False)
+        clock.ahead += timedelta(hours=25)
+    steering = f"/api/runs/{story.run_id}/steering"
+    directives = story.client.get(steering).json()
+    assert tuple(directive["instruction"] for directive in directives) == said
+    for directive in directives:
+        history = story.client.get(f"{steering}/{directive['id']}").json()["history"]
+        assert [step["type"] for step in history].count("coordinator.steering_received") == 1
 
 
 def key(name: str) -> dict[str, str]:
