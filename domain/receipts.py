@@ -22,7 +22,9 @@ def payload_hash(payload: Mapping[str, str]) -> str:
 def queued(run: Run, received: SteeringReceived) -> Sequence[Draft]:
     """Return the receipt, and that it waits to be decided. A directive has one receipt: a second is a broken invariant."""
     if received.directive_id in run.directives:
-        raise ValueError(f"the directive {received.directive_id} is on the log already: a second receipt would replace it")
+        raise ValueError(
+            f"the directive {received.directive_id} is on the log already: a second receipt would replace it"
+        )
     # The second fact is on the coordinator's own stream, so that two receipts can never pass the same bound or gate.
     moved = DirectiveMoved(
         directive_id=received.directive_id,

@@ -122,9 +122,9 @@ class Asking:
 
     def deny(self, run_id: str, *, kind: str, reason: str) -> None:
         """Keep on the run's log that whoever asks may not steer it."""
-        root = self.access.place(run_id).root
+        place = self.access.place(run_id.lower())
         by = self._caller(None)
-        self._denials.deny(root, by, scope=self.principal.scope, kind=kind, target=run_id, reason=reason)
+        self._denials.deny(place.root, by, scope=self.principal.scope, kind=kind, target=place.run_id, reason=reason)
 
     def part(self, name: str) -> "Asking":
         """Return one of several commands that a request asks for; with a key, each has its own part of it."""

@@ -53,8 +53,9 @@ def test_no_run_is_404_a_malformed_id_400_and_an_ended_run_409(story: Any) -> No
     assert (refused.status_code, refused.json()["error"]) == (409, "run_not_active")
 
 
-def test_somebody_elses_run_is_403_and_the_attempt_is_kept_on_its_log(api: Any, story: Any) -> None:
+@pytest.mark.parametrize("spelled", [str.lower, str.upper])
+def test_somebody_elses_run_is_403_and_the_attempt_is_kept_on_its_log(api: Any, story: Any, spelled: Any) -> None:
     story.start()
-    assert steer(api.client("mallory"), story.run_id).status_code == 403
-    topics = [e["type"] for e in story.client.get(f"/api/runs/{story.run_id}/events?limit=1000").json()]
-    assert topics[-1] == "coordinator.steering_denied"
+    assert steer(api.client("mallory"), spelled(story.run_id)).status_code == 403
+    last = story.client.get(f"/api/runs/{story.run_id}/events?limit=1000").json()[-1]
+    assert (last["type"], last["payload"]["target"]) == ("coordinator.steering_denied", story.run_id)
