@@ -13,6 +13,10 @@ from .git_port import Repositories
 from .run_log import Answering, RunLog
 from .touched_files import touched_files
 
+#: No plan has a subtask whose number is longer, and Python turns no text of any length into a number.
+MAX_SUBTASK_DIGITS = 9
+NO_SUCH_TASK = "There is no such task, or no child run works on it yet."
+
 
 def steer_run(
     root: str,
@@ -73,8 +77,9 @@ def child_of_task(task_id: str, runs: RunLog) -> tuple[str, str]:
         if root == task_id:
             raise RunNotFound("That is a coordinator run. Steer it at /api/runs/{id}/steer, or name one of its tasks.")
         return root, task_id
-    run = runs.run(root)
-    subtask = run.plan.subtasks.get(int(number)) if run.plan and number.isascii() and number.isdigit() else None
+    plan = runs.run(root).plan
+    is_number = number.isascii() and number.isdigit() and len(number) <= MAX_SUBTASK_DIGITS
+    subtask = plan.subtasks.get(int(number)) if plan and is_number else None
     if subtask is None or subtask.child_run_id is None:
-        raise RunNotFound("There is no such task, or no child run works on it yet.")
+        raise RunNotFound(NO_SUCH_TASK)
     return root, subtask.child_run_id

@@ -1,7 +1,7 @@
 """Many workers at once: one receipt for each, one batch id, and every refusal told without harm to the rest."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 from uuid import uuid4
 
 import msgspec
@@ -22,6 +22,10 @@ from .reading import Reads
 from .worker_steering import WorkerReceipt, WorkerSteerRequest, as_command, steer_one, task_of
 
 MAX_TARGETS = 1_000
+#: The longest name of a task is a run's id, a colon and a number.
+MAX_TASK_CHARACTERS = 64
+
+Task: TypeAlias = Annotated[str, Meta(max_length=MAX_TASK_CHARACTERS)]
 
 
 class Selector(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -34,7 +38,7 @@ class Selector(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class FleetSteerRequest(WorkerSteerRequest, kw_only=True, forbid_unknown_fields=True):
     """One command for many workers: name them, or say which."""
 
-    tasks: Annotated[tuple[str, ...], Meta(max_length=MAX_TARGETS)] = ()
+    tasks: Annotated[tuple[Task, ...], Meta(max_length=MAX_TARGETS)] = ()
     selector: Selector | None = None
 
 
