@@ -11,14 +11,15 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath
 
 from ..application.log_port import EventLog
-from ..application.steer import child_of_task, steer_worker
+from ..application.steer import NO_SUCH_TASK, child_of_task, steer_worker
 from ..domain.child_run import Paused
 from ..domain.directive import Directive
 from ..domain.event import Draft, Fact
-from ..domain.rejected import Forbidden
+from ..domain.rejected import Forbidden, RunNotFound
 from ..domain.run import Run
 from ..domain.steering import SteerWorker
 from ..domain.worker_command import InvalidSteeringCommand, PayloadMismatch, WorkerCommand, check
+from .access import InvalidRunId
 from .idempotency import Asking, Asks, Command, directive_id
 from .problems import refusals
 
@@ -121,7 +122,11 @@ def steer_one(
 def task_of(asking: Asking, task_id: str) -> tuple[str, str]:
     """Return the coordinator and child run of a task that whoever asks may see. Raises RunNotFound."""
     first = task_id.lower().partition(":")[0]
-    asking.access.run(asking.principal, first, hides=True)
+    try:
+        asking.access.run(asking.principal, first, hides=True)
+    except InvalidRunId as strange:
+        # A task's name is not only a run's id, so at this door one that is none is a task that is not there.
+        raise RunNotFound(NO_SUCH_TASK) from strange
     return child_of_task(task_id.lower(), asking.services.runs)
 
 
