@@ -5,7 +5,7 @@ import os
 import shutil
 from asyncio import Task
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -27,7 +27,8 @@ class KeptCommands:
         """Each keeper holds the descriptors *held* open while it lives."""
         self._held = held
         self._lock = Lock()
-        self._running: set[Task[Any]] = set()
+        #: Each command's task, with the directory that it runs in.
+        self._running: dict[Task[Any], Path] = {}
         self._processes: dict[AgentProcess, asyncio.AbstractEventLoop] = {}
         self._until: float | None = None
 
@@ -49,17 +50,25 @@ class KeptCommands:
             with suppress(RuntimeError):  # its loop has ended meanwhile, and the command with it
                 loop.call_soon_threadsafe(process.extend, until)
 
+    def kill(self, cwd: Path) -> None:
+        """Kill the commands that run in this directory; their callers are told that they were interrupted."""
+        self._cancel(lambda directory: directory == cwd)
+
     def close(self) -> None:
         """Kill every command that runs; their callers are told that they were interrupted."""
+        self._cancel(lambda directory: True)
+
+    def _cancel(self, chosen: Callable[[Path], bool]) -> None:
         with self._lock:
-            running = list(self._running)
-        for task in running:
-            task.get_loop().call_soon_threadsafe(task.cancel)
+            tasks = [task for task, directory in self._running.items() if chosen(directory)]
+        for task in tasks:
+            with suppress(RuntimeError):  # its loop has ended meanwhile, and the command with it
+                task.get_loop().call_soon_threadsafe(task.cancel)
 
     async def _kept(self, launch: Launch, timeout_seconds: float) -> CommandResult:
         task = asyncio.get_running_loop().create_task(self._run(launch, timeout_seconds))
         with self._lock:
-            self._running.add(task)
+            self._running[task] = launch.cwd
         try:
             return await task
         except asyncio.CancelledError:
@@ -68,7 +77,7 @@ class KeptCommands:
             return CommandResult(state="not_started", output=str(failed))
         finally:
             with self._lock:
-                self._running.discard(task)
+                del self._running[task]
 
     async def _start(self, launch: Launch) -> AgentProcess:
         """Start the command. Whoever is cancelled meanwhile waits until it has begun, and ends it: else nobody would."""

@@ -18,7 +18,8 @@ def assemble_children(effect: AssembleChildren, shop: Workshop) -> None:
     """On return the assembled tree is on the integration branch, and the gates are to look at exactly that tree."""
     run = shop.runs.run(effect.run_id)
     try:
-        plan, assembly = review.assembling(run)
+        _, begun = review.assembling(run)
+        plan, assembly = review.to_integrate(run, begun.round)
         repository = shop.repository(run)
         integrated = shop.repositories.integrate(
             repository,
@@ -28,6 +29,8 @@ def assemble_children(effect: AssembleChildren, shop: Workshop) -> None:
             datetime.fromisoformat(assembly.started_at),
             f"Assemble: {summary(run)}\n\nSteersman-Run: {run.run_id}\nSteersman-Round: {assembly.round}\n",
         )
+        # Git can take long: what was asked for meanwhile goes into another round, and that one has the branch.
+        review.to_integrate(shop.runs.run(effect.run_id), assembly.round)
         # The branch may stand where a round was left that nobody was told of, so the log alone cannot name its place.
         shop.repositories.point_branch(repository, assembly.branch, _tip(run, shop), integrated.commit)
         # If we crash here, the redo makes the same commit and finds the branch where it belongs.
@@ -35,7 +38,13 @@ def assemble_children(effect: AssembleChildren, shop: Workshop) -> None:
         assembled = Commit(commit=integrated.commit, tree=integrated.tree)
         shop.decide(
             effect.run_id,
-            lambda run: review.integrate(run, assembled, has_changes=integrated.has_changes, conflicts=conflicts),
+            lambda run: review.integrate(
+                run,
+                assembled,
+                of_round=assembly.round,
+                has_changes=integrated.has_changes,
+                conflicts=conflicts,
+            ),
         )
     except Overtaken:
         return

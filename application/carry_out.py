@@ -25,7 +25,7 @@ from .erase_run import erase_run
 from .make_plan import make_plan
 from .merge_assembly import merge_assembly
 from .pause_worker import end_workers, pause_worker, resume_worker
-from .run_gate import run_gate
+from .run_gate import abandon_gate, run_gate
 from .work_on_subtask import work_on_subtask
 from .workshop import Workshop
 
@@ -83,7 +83,7 @@ def abandon(effect: Effect, shop: Workshop) -> None:
         case AnswerQuestion():
             shop.kill(answering_name(effect.child_run_id))
         case RunGate():
-            shop.kill(f"{effect.run_id}-{effect.kind}")
+            abandon_gate(effect, shop)
         case _:
             # Work in git is short and harmless to finish.
             return

@@ -46,6 +46,10 @@ class Commands(Protocol):
         """Run the command to its end, or kill it after the time. On return nothing that it started is alive."""
         ...
 
+    def kill(self, cwd: Path) -> None:
+        """Kill the commands that run in this directory; their callers are told that they were interrupted."""
+        ...
+
     def close(self) -> None:
         """Kill every command that runs; their callers are told that they were interrupted."""
         ...

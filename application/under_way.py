@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from ..domain.effects import Effect, WorkOnSubtask
+from ..domain.effects import Effect, WorkOnSubtask, in_the_way
 from ..domain.run import Run
 from .carry_out import needs_agent
 
@@ -111,8 +111,10 @@ class UnderWay:
             if self._draining or not may():
                 return False
             held = self._held.get(effect.id)
-            if effect.id in self._running or (held is not None and held.due > time.monotonic()):
+            if held is not None and held.due > time.monotonic():
                 return False
+            if any(in_the_way(effect, other) for other in self._running.values()):
+                return False  # its end is news about their run
             if needs_agent(effect) and not self._take_place(effect):
                 return False
             self._running[effect.id] = effect

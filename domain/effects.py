@@ -14,15 +14,30 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     id: str
     run_id: str
 
+    @property
+    def workplace(self) -> str:
+        """What the effect works with: a branch, a worktree, an agent. No two effects work with the same at once."""
+        return self.id
+
 
 class DraftOutcome(Effect, frozen=True, kw_only=True):
     """Ask the writer what the goal means."""
 
     round: int
 
+    @property
+    def workplace(self) -> str:
+        """The coordinator's own agent."""
+        return f"{self.run_id}/coordinator"
+
 
 class MakePlan(Effect, frozen=True, kw_only=True):
     """Ask the planner for a work plan."""
+
+    @property
+    def workplace(self) -> str:
+        """The coordinator's own agent."""
+        return f"{self.run_id}/coordinator"
 
 
 class WorkOnSubtask(Effect, frozen=True, kw_only=True):
@@ -37,9 +52,19 @@ class AnswerQuestion(Effect, frozen=True, kw_only=True):
     child_run_id: str
     request_id: str
 
+    @property
+    def workplace(self) -> str:
+        """The agent that answers for this child, whatever it is asked."""
+        return f"{self.child_run_id}/autopilot"
+
 
 class AssembleChildren(Effect, frozen=True, kw_only=True):
     """Put the children's work together on the integration branch."""
+
+    @property
+    def workplace(self) -> str:
+        """The integration branch."""
+        return f"{self.run_id}/integration"
 
 
 class RunGate(Effect, frozen=True, kw_only=True):
@@ -47,9 +72,19 @@ class RunGate(Effect, frozen=True, kw_only=True):
 
     kind: GateKind
 
+    @property
+    def workplace(self) -> str:
+        """The worktree of this kind of gate, whatever round it looks at."""
+        return f"{self.run_id}/{self.kind}"
+
 
 class MergeAssembly(Effect, frozen=True, kw_only=True):
     """Merge the approved work into the originating branch."""
+
+    @property
+    def workplace(self) -> str:
+        """The integration branch."""
+        return f"{self.run_id}/integration"
 
 
 class EndTurn(Effect, frozen=True, kw_only=True):
@@ -85,6 +120,13 @@ class ClearAway(Effect, frozen=True, kw_only=True):
 
 class EraseRun(Effect, frozen=True, kw_only=True):
     """Remove everything that a deleted run left in its repository, and forget its words."""
+
+
+def in_the_way(effect: Effect, other: Effect) -> bool:
+    """Whether an effect has to wait for the end of another one, which may be no longer called for and not ended yet."""
+    # What clears a run away comes last: whoever is still at work would put something back.
+    clears = isinstance(effect, ClearAway | EraseRun) and other.run_id == effect.run_id
+    return clears or other.workplace == effect.workplace
 
 
 def next_effects(run: Run) -> tuple[Effect, ...]:

@@ -283,7 +283,9 @@ def _park(run: Run) -> Run:
 def _end(run: Run, status: RunStatus, result: str) -> Run:
     if run.plan is not None and status != "completed":
         run = msgspec.structs.replace(run, plan=msgspec.structs.replace(run.plan, status_reason=result))
-    return msgspec.structs.replace(run, status=status, result=result)
+    # Nobody decides any more about what an ended run had assembled.
+    closed = msgspec.structs.replace(run.assembly, gate_open=False) if run.assembly else None
+    return msgspec.structs.replace(run, status=status, result=result, assembly=closed)
 
 
 def replay(facts: Iterable[Fact], run: Run | None = None) -> Run:

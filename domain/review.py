@@ -31,7 +31,7 @@ from .git import Commit
 from .rejected import Invalid, Rejected
 from .run import Run
 from .turns import MAX_MESSAGE_CHARACTERS, Overtaken
-from .work_plan import WorkPlan
+from .work_plan import WorkPlan, WorkPlanMade
 
 # Commands
 
@@ -55,13 +55,18 @@ class HeadMoved(Rejected):
 # Decisions
 
 
-def integrate(
-    run: Run, assembled: Commit, *, has_changes: bool, conflicts: Sequence[ConflictAutoResolved]
-) -> Sequence[Draft]:
-    """The work is assembled: show what was resolved on the way, and go to the gates."""
-    plan, assembly = assembling(run)
-    if plan.status != "assembling" or assembly.head is not None:
+def put_plan(run: Run, made: WorkPlanMade) -> Sequence[Draft]:
+    """The planner has answered. Raises Overtaken when its plan is not waited for any more: the run ended meanwhile."""
+    if run.plan is not None or run.ended or run.stopping:
         raise Overtaken
+    return (run.on_plan(made, made.work_plan_id),)
+
+
+def integrate(
+    run: Run, assembled: Commit, *, of_round: int, has_changes: bool, conflicts: Sequence[ConflictAutoResolved]
+) -> Sequence[Draft]:
+    """The work of a round is assembled: show what was resolved on the way, and go to the gates."""
+    plan, assembly = to_integrate(run, of_round)
     integrated = AssemblyIntegrated(
         work_plan_id=plan.work_plan_id,
         integration_branch=assembly.branch,
@@ -103,11 +108,11 @@ def pass_gates(run: Run) -> Sequence[Draft]:
     return drafts
 
 
-def complete_gate(run: Run, kind: GateKind, tree_hash: str, verdict: Verdict, touched: Touched) -> Sequence[Draft]:
+def complete_gate(run: Run, kind: GateKind, gate_id: str, verdict: Verdict, touched: Touched) -> Sequence[Draft]:
     """A gate has a verdict about the tree that stands assembled. Its request for changes becomes a signal like any other."""
-    plan, assembly = assembling(run)
-    if plan.status != "assembling" or plan.stage != kind or assembly.head is None or assembly.head.tree != tree_hash:
-        raise Overtaken
+    plan, assembly = at_gate(run, kind, gate_id)
+    assert assembly.head is not None, "no gate begins before there is something to look at"
+    tree_hash = assembly.head.tree
     completed = GateCompleted(
         work_plan_id=plan.work_plan_id,
         gate_kind=kind,
@@ -140,11 +145,9 @@ def complete_gate(run: Run, kind: GateKind, tree_hash: str, verdict: Verdict, to
     return drafts
 
 
-def block_gate(run: Run, kind: GateKind, reason: str) -> Sequence[Draft]:
+def block_gate(run: Run, kind: GateKind, gate_id: str, reason: str) -> Sequence[Draft]:
     """A gate could not do its work; that is no feedback. The run is parked until somebody steers."""
-    plan, _ = assembling(run)
-    if plan.status != "assembling" or plan.stage != kind:
-        raise Overtaken
+    plan, _ = at_gate(run, kind, gate_id)
     word = kind.replace("-", "_")
     return (run.coordinator(AssemblyBlocked(work_plan_id=plan.work_plan_id, reason=f"{word}_infra_{reason}")),)
 
@@ -190,6 +193,8 @@ def review(run: Run, command: ReviewAssembly) -> Sequence[Draft]:
     plan, assembly = run.plan, run.assembly
     if plan is None or assembly is None or not assembly.gate_open or assembly.gate is None or assembly.head is None:
         raise NoReviewPending
+    if run.ended:
+        raise NoReviewPending("The run has ended, so nothing of it is up for review any more.")
     if command.tree_hash is not None and command.tree_hash != assembly.head.tree:
         raise HeadMoved(expected=command.tree_hash, actual=assembly.head.tree)
     if not command.approved:
@@ -275,6 +280,22 @@ def assembling(run: Run) -> tuple[WorkPlan, Assembly]:
     if run.plan is None or run.assembly is None or run.ended:
         raise Overtaken
     return run.plan, run.assembly
+
+
+def to_integrate(run: Run, of_round: int) -> tuple[WorkPlan, Assembly]:
+    """Return the plan and assembly of a run whose round waits to be put together. Raises Overtaken when it does not."""
+    plan, assembly = assembling(run)
+    if plan.status != "assembling" or assembly.head is not None or assembly.round != of_round:
+        raise Overtaken
+    return plan, assembly
+
+
+def at_gate(run: Run, kind: GateKind, gate_id: str) -> tuple[WorkPlan, Assembly]:
+    """Return the plan and assembly of a run that stands at this gate of this round. Raises Overtaken when it does not."""
+    plan, assembly = assembling(run)
+    if plan.status != "assembling" or plan.stage != kind or assembly.gate_id(kind) != gate_id:
+        raise Overtaken
+    return plan, assembly
 
 
 def merging(run: Run) -> tuple[WorkPlan, Assembly]:

@@ -59,7 +59,7 @@ class Life:
             assert child is not None
             self._work(child)
             self._advance()
-        self._decide(lambda run: review.integrate(run, MADE, has_changes=True, conflicts=()))
+        self._decide(lambda run: review.integrate(run, MADE, of_round=1, has_changes=True, conflicts=()))
         self._decide(review.pass_gates)
 
     def say(self, directives: int) -> None:

@@ -347,6 +347,9 @@ class NoCommands:
     def run(self, command: Sequence[str], cwd: Path, timeout_seconds: float) -> CommandResult:
         raise AssertionError("no gate of these projects runs a command")
 
+    def kill(self, cwd: Path) -> None:
+        return
+
     def close(self) -> None:
         return
 

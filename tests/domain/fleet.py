@@ -77,6 +77,12 @@ class Fleet(Story):
         assert self.run.plan is not None
         return self.run.plan
 
+    @property
+    def round(self) -> int:
+        """Which round of assembly this is."""
+        assert self.run.assembly is not None
+        return self.run.assembly.round
+
     def subtask(self, subtask_id: int) -> Subtask:
         """A part of the plan."""
         return self.plan.subtasks[subtask_id]
@@ -181,7 +187,7 @@ class Fleet(Story):
     def assemble(self, tree: str | None = None) -> None:
         """The children's work is put together, and the gate opens."""
         assert self.plan.status == "assembling", self.plan.status
-        self.put(review.integrate(self.run, self.commit(tree), has_changes=True, conflicts=()))
+        self.put(review.integrate(self.run, self.commit(tree), of_round=self.round, has_changes=True, conflicts=()))
         self.settle()
 
     def to_gate(self, capabilities: Sequence[str] = LOADS) -> "Fleet":

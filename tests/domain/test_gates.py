@@ -19,7 +19,7 @@ def looked_at(*gates: GateSpec) -> Fleet:
     fleet = Fleet(part("One"), part("Two"), gates=gates)
     fleet.work(1)
     fleet.work(2)
-    fleet.put(review.integrate(fleet.run, fleet.commit("tree 1"), has_changes=True, conflicts=()))
+    fleet.put(review.integrate(fleet.run, fleet.commit("tree 1"), of_round=fleet.round, has_changes=True, conflicts=()))
     fleet.settle()
     return fleet
 
@@ -28,9 +28,13 @@ def verdict(fleet: Fleet, kind: str, outcome: str, feedback: str = "Hm.", *files
     found = Verdict(outcome=outcome, feedback=feedback, target_files=files)
     assert fleet.run.assembly is not None
     assert fleet.run.assembly.head is not None
-    tree = fleet.run.assembly.head.tree
-    fleet.put(review.complete_gate(fleet.run, kind, tree, found, fleet.touched))
+    fleet.put(review.complete_gate(fleet.run, kind, gate_of(fleet, kind), found, fleet.touched))
     fleet.settle()
+
+
+def gate_of(fleet: Fleet, kind: str) -> str:
+    assert fleet.run.assembly is not None
+    return fleet.run.assembly.gate_id(kind)
 
 
 def outcomes(fleet: Fleet) -> list[tuple[str, str]]:
@@ -81,26 +85,46 @@ def test_every_round_passes_all_gates_again() -> None:
     fleet.request_changes(1)
     fleet.settle()
     fleet.work(1)
-    fleet.put(review.integrate(fleet.run, fleet.commit(), has_changes=True, conflicts=()))
+    fleet.put(review.integrate(fleet.run, fleet.commit(), of_round=fleet.round, has_changes=True, conflicts=()))
     fleet.settle()
     gates = [e.id for e in fleet.effects if isinstance(e, RunGate)]
     assert len(gates) == 1
     assert gates[0].endswith("/2")
 
 
-def test_a_verdict_about_a_tree_that_is_no_longer_assembled_is_not_wanted() -> None:
-    fleet = looked_at(RAI)
-    with pytest.raises(Overtaken):
-        review.complete_gate(fleet.run, "rai", "another tree", Verdict(outcome="passed"), {})
+@pytest.mark.parametrize("tree", ["tree 1", "tree 2"])
+def test_a_gate_over_an_earlier_round_says_nothing_about_the_one_that_is_assembled(tree: str) -> None:
+    fleet = looked_at(BUILD)
+    first = gate_of(fleet, "build-test")
     fleet.command("guidance", 1)
     fleet.settle()
     with pytest.raises(Overtaken):
-        review.complete_gate(fleet.run, "rai", "tree 1", Verdict(outcome="passed"), {})
+        review.complete_gate(fleet.run, "build-test", first, Verdict(outcome="passed"), {})
+    fleet.work(1)
+    # Even a tree that is the same again is another round's, and another look at it is under way.
+    fleet.assemble(tree)
+    assert [e.id for e in fleet.effects if isinstance(e, RunGate)] == [gate_of(fleet, "build-test")]
+    with pytest.raises(Overtaken):
+        review.complete_gate(fleet.run, "build-test", first, Verdict(outcome="passed"), {})
+    with pytest.raises(Overtaken):
+        review.block_gate(fleet.run, "build-test", first, "timed_out")
+
+
+def test_what_was_put_together_for_an_earlier_round_is_not_taken_for_the_next_one() -> None:
+    fleet = Fleet(part("One"))
+    fleet.work(1)
+    first = fleet.round
+    fleet.command("guidance", 1)
+    fleet.settle()
+    fleet.work(1)
+    assert [e.id for e in fleet.effects] == [f"r/assemble/{first + 1}"]
+    with pytest.raises(Overtaken):
+        review.integrate(fleet.run, fleet.commit(), of_round=first, has_changes=True, conflicts=())
 
 
 def test_a_gate_that_cannot_do_its_work_parks_the_run_and_a_redirect_resets_nothing_and_assembles_again() -> None:
     fleet = looked_at(BUILD)
-    fleet.put(review.block_gate(fleet.run, "build-test", "timed_out"))
+    fleet.put(review.block_gate(fleet.run, "build-test", gate_of(fleet, "build-test"), "timed_out"))
     fleet.settle()
     assert (fleet.plan.status, fleet.plan.status_reason, fleet.run.status) == (
         "assembly_blocked",

@@ -15,10 +15,11 @@ from steersman.domain.assembly import (
 )
 from steersman.domain.event import Draft, Text
 from steersman.domain.gate_signals import MAX_TARGET_FILES, NoReviewPending, RequestChanges, request_changes
+from steersman.domain.planning import make_plan
 from steersman.domain.rejected import Invalid
 from steersman.domain.review import MAX_FEEDBACK_BYTES, HeadMoved, ReviewAssembly
 from steersman.domain.turns import Overtaken
-from steersman.tests.domain.fleet import Fleet, part
+from steersman.tests.domain.fleet import TEAM, Fleet, part
 from steersman.tests.spec import given
 
 APPROVE = ReviewAssembly(approved=True, reviewer="alice")
@@ -137,7 +138,7 @@ def test_the_gate_is_opened_once_for_a_round() -> None:
     fleet.work(1)
     fleet.assemble()
     with pytest.raises(Overtaken):
-        review.integrate(fleet.run, fleet.commit(), has_changes=True, conflicts=())
+        review.integrate(fleet.run, fleet.commit(), of_round=fleet.round, has_changes=True, conflicts=())
     assert len(fleet.told(ReviewRequested)) == 1
 
 
@@ -153,3 +154,27 @@ def test_what_an_ended_run_left_is_cleared_away_once() -> None:
     assert fleet.effects == []
     with pytest.raises(Overtaken):
         review.remove_worktrees(fleet.run)
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_nobody_decides_about_the_work_of_a_run_that_was_stopped_at_its_gate(approved: bool) -> None:
+    fleet = Fleet(part("One")).to_gate()
+    stop = fleet.steer("stop")
+    fleet.settle()
+    fleet.confirm_end(stop)
+    assert (fleet.run.status, fleet.run.result) == ("failed", "steering_stop")
+    with pytest.raises(NoReviewPending):
+        fleet.review(approved=approved)
+
+
+def test_a_plan_that_comes_after_the_stop_is_not_wanted() -> None:
+    fleet = Fleet()
+    made = make_plan("w", [part("Late")], TEAM, {member.name: "rehearsal" for member in TEAM}, {})
+    assert review.put_plan(fleet.run, made)
+    stop = fleet.steer("stop")
+    fleet.settle()
+    with pytest.raises(Overtaken):
+        review.put_plan(fleet.run, made)
+    fleet.confirm_end(stop)
+    with pytest.raises(Overtaken):
+        review.put_plan(fleet.run, made)

@@ -150,14 +150,14 @@ class Watched(Fleet):
                 return (run.on_plan(make_plan("w", parts, self.team, models, {}), "w"),)
             case WorkOnSubtask():
                 return self._worked(effect.child_run_id, well, capabilities)
-            case AssembleChildren():
-                return review.integrate(run, self.commit(), has_changes=True, conflicts=())
-            case RunGate() if run.assembly is not None and run.assembly.head is not None:
+            case AssembleChildren() if run.assembly is not None:
+                return review.integrate(run, self.commit(), of_round=run.assembly.round, has_changes=True, conflicts=())
+            case RunGate():
                 if not well and self.now.second % 3 == 0:
-                    return review.block_gate(run, effect.kind, "timed_out")
+                    return review.block_gate(run, effect.kind, effect.id, "timed_out")
                 bad = Verdict(outcome="red" if self.now.second % 2 else "revise", feedback="Hm.")
                 verdict = Verdict(outcome="passed") if well else bad
-                return review.complete_gate(run, effect.kind, run.assembly.head.tree, verdict, self.touched)
+                return review.complete_gate(run, effect.kind, effect.id, verdict, self.touched)
             case MergeAssembly() if run.assembly is not None and run.assembly.merge is None:
                 return review.prepare_merge(run, "c0", "m1")
             case MergeAssembly():

@@ -158,7 +158,15 @@ class History:
         self.advance()
         self.work(2, changes=False)
         self.advance()
-        self.put(review.integrate(self.run, Commit(commit="c9", tree="t9"), has_changes=True, conflicts=()))
+        self.put(
+            review.integrate(
+                self.run,
+                Commit(commit="c9", tree="t9"),
+                of_round=self.run.assembly.round,
+                has_changes=True,
+                conflicts=(),
+            )
+        )
         self.put(review.pass_gates(self.run))
 
     def decide(self, *, approved: bool) -> None:
