@@ -65,7 +65,8 @@ def fail_child(
     if error_code != InterruptedTooOften.code or child.turn is None:
         return ends
     carried = [run.directives[i] for i in child.turn.directive_ids if run.directives[i].open]
-    unproved = [d for d in carried if d.targets.get(child_run_id) == "initiated"]
+    # One whose execution failed before waits to be carried by the same turn once more.
+    unproved = [d for d in carried if d.targets.get(child_run_id) in ("initiated", "outstanding")]
     return (*(moved(run, d, "needs_attention", InterruptedTooOften.code) for d in unproved), *ends)
 
 
@@ -85,7 +86,10 @@ def give_up_stalled(run: Run, child_run_id: str, at: datetime, stall_seconds: in
     failed = RunFailed(message=words, error_code="agent_stall_timeout", retryable=True)
     said = (*expire_requests(run, child), run.coordinator(detected), run.on_child(child_run_id, failed))
     attempt = subtask.recovery_attempts + 1
-    if attempt > MAX_RECOVERY_ATTEMPTS:
+    revises = any(not d.direct and child_run_id in d.targets for d in run.open_directives())
+    if revises or attempt > MAX_RECOVERY_ATTEMPTS:
+        # A revision that ended like this is no proof of it: what follows for its directive is decided as for any
+        # child that fails under one, within the budget that the directive was charged for.
         return (*said, run.on_plan(step(SubtaskFailed, subtask, "failed", at, reason=words)))
     again = SubtaskRedispatched(
         subtask_id=subtask.subtask_id,

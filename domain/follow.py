@@ -14,10 +14,11 @@ from .child_run import ENDED, PauseBegun, RunCancelled
 from .directive import Directive, DirectiveMoved, DirectiveStatus, RevisionExecution, SteeringDecided
 from .event import Draft, Text
 from .expiry import expire_requests
+from .parked import is_parked
 from .run import Run
 from .steering_table import concerned, decide
 from .team import Member
-from .work_plan import SATISFIED, Subtask, SubtaskDispatched, SubtaskPending, step
+from .work_plan import SATISFIED, SETTLED, Subtask, SubtaskDispatched, SubtaskPending, step
 
 MAX_ACCUMULATED_FEEDBACK = 32
 MAX_FEEDBACK_CHARACTERS = 2_000
@@ -70,7 +71,11 @@ def proof(run: Run, directive: Directive, child_run_id: str) -> Draft:
 
 
 def feedback_rounds(run: Run, subtask_id: int) -> tuple[Directive, ...]:
-    """Return every correction about a subtask that is not mere advice, oldest first."""
+    """
+    Return every correction about a subtask that is not mere advice, oldest first.
+
+    Without what its author was told nobody will hear: it was superseded, or its child had ended before.
+    """
     return tuple(
         directive
         for directive in run.directives.values()
@@ -78,6 +83,7 @@ def feedback_rounds(run: Run, subtask_id: int) -> tuple[Directive, ...]:
         and directive.action is not None
         and str(directive.feedback).strip()
         and directive.status != "superseded"
+        and not (directive.direct and directive.status == "expired")
         and subtask_id in directive.subtask_ids
     )
 
@@ -124,7 +130,8 @@ def _begin_pause(run: Run, directive: Directive) -> Sequence[Draft]:
             return (proof(run, directive, child_id), moved(run, directive, "applied"))
         if child.status != "pausing":
             why = f"pause {directive.directive_id}"
-            resumes = (d for d in run.open_directives() if d.verb == "resume" and child_id in d.targets)
+            before = (d for d in run.open_directives() if d.position < directive.position)
+            resumes = (d for d in before if d.verb == "resume" and child_id in d.targets)
             begun = run.on_child(child_id, PauseBegun(directive_id=directive.directive_id))
             return (*(moved(run, other, "superseded", why) for other in resumes), begun)
     return ()
@@ -161,15 +168,20 @@ def _escalate(run: Run, directive: Directive) -> Sequence[Draft]:
 
 
 def _recover(run: Run, directive: Directive, at: datetime) -> Sequence[Draft]:
-    """A run that stood still goes on with the subtasks that the directive names."""
+    """A run that stood still goes on with the subtasks that the directive names, but for those that do so already."""
+    parts = [part for part in _parts(run, directive.afresh) if part.status in SETTLED]
+    applied = moved(run, directive, "applied")
+    if not parts and not is_parked(run):
+        # Another correction was faster. Whoever works on these subtasks since then is told of this one, too.
+        return (applied,)
     recovered = Recovered(
-        reason="steering_resume" if directive.afresh else "steering_resume_assembly",
+        reason="steering_resume" if parts else "steering_resume_assembly",
         directive_id=directive.directive_id,
-        reset_subtask_ids=directive.afresh,
+        reset_subtask_ids=tuple(part.subtask_id for part in parts),
         instruction=directive.feedback,
     )
-    resets = [d for part in _parts(run, directive.afresh) for d in _pending_afresh(run, part, directive, at)]
-    return (run.coordinator(recovered), *resets, moved(run, directive, "applied"))
+    resets = [draft for part in parts for draft in _pending_afresh(run, part, directive, at)]
+    return (run.coordinator(recovered), *resets, applied)
 
 
 def _start_afresh(run: Run, directive: Directive, at: datetime, team: Sequence[Member]) -> Sequence[Draft]:
@@ -329,14 +341,25 @@ def _close(run: Run, directive: Directive) -> Sequence[Draft]:
     if directive.afresh or not directive.delivered:
         return ()
     if directive.direct:
-        if directive.confirmed or not directive.targets:
-            return (moved(run, directive, "applied"),)
-        return (moved(run, directive, "expired", "The child run ended before it could be delivered."),)
+        return _close_direct(run, directive)
     if directive.action == "dispatch_fresh" and not directive.targets:
         return (moved(run, directive, "applied"),)
     parts = concerned(run.plan, directive) if run.plan else ()
     reached = (part for part in parts if part.child_run_id in directive.targets and not _was_ended(run, part))
     return (moved(run, directive, "applied"),) if all(part.status in SATISFIED for part in reached) else ()
+
+
+def _close_direct(run: Run, directive: Directive) -> Sequence[Draft]:
+    if directive.confirmed or not directive.targets:
+        return (moved(run, directive, "applied"),)
+    subtask_ids = {run.children[child_id].subtask_id for child_id in directive.targets}
+    others = (part for part in _parts(run, subtask_ids) if part.child_run_id not in directive.targets)
+    taken_over = [part for part in others if part.status not in SETTLED - SATISFIED]
+    if taken_over and directive.verb not in ("pause", "resume"):
+        # Whoever takes over from a child is told with its task what that one could not hear any more.
+        told = any(part.child_run_id and run.children[part.child_run_id].briefed for part in taken_over)
+        return (moved(run, directive, "applied", "It was told to the child run that took over."),) if told else ()
+    return (moved(run, directive, "expired", "The child run ended before it could be delivered."),)
 
 
 def _was_ended(run: Run, part: Subtask) -> bool:

@@ -145,9 +145,10 @@ def steer_worker(run: Run, command: SteerWorker) -> Sequence[Draft]:
         raise SessionMismatch(expected=command.session_id, actual=child.session_id)
     if command.kind == "pause" and child.status in ("pausing", "paused"):
         raise RunNotActive("The child is paused already.")
-    _check_queue(run, child.run_id)
+    if command.kind in ("guidance", "redirect"):
+        _check_queue(run, child.run_id)
     # A child that was never paused has nothing to resume: that is done as soon as it is said.
-    idle = command.kind == "resume" and child.status not in ("pausing", "paused")
+    idle = command.kind == "resume" and not _is_paused(run, child)
     received = SteeringReceived(
         directive_id=command.directive_id,
         source="human-review",
@@ -204,11 +205,14 @@ def _check_steerable(run: Run) -> None:
 def _targets(run: Run, command: SteerRun) -> tuple[str, ...]:
     if command.target_child_run_id is not None:
         child = _at_work(run, command.target_child_run_id, revisable=command.kind != "stop")
-        _check_queue(run, child.run_id)
+        if command.kind != "stop":
+            _check_queue(run, child.run_id)
         return (child.run_id,)
     parts = run.plan.subtasks.values() if run.plan else ()
     targets = tuple(part.child_run_id for part in parts if part.in_flight and part.child_run_id is not None)
-    if not targets and command.kind != "stop":
+    if command.kind == "stop":
+        return targets
+    if not targets:
         raise NothingToSteer
     for target in targets:
         _check_queue(run, target)
@@ -227,7 +231,14 @@ def _at_work(run: Run, child_run_id: str, *, revisable: bool) -> ChildRun:
     return child
 
 
+def _is_paused(run: Run, child: ChildRun) -> bool:
+    """Whether the child is paused, or is about to be."""
+    asked = (directive for directive in run.open_directives() if directive.verb == "pause")
+    return child.status in ("pausing", "paused") or any(child.run_id in directive.targets for directive in asked)
+
+
 def _check_queue(run: Run, child_run_id: str) -> None:
+    """Bound what a child's next turns have to carry. What pauses or ends the child has no place in that queue."""
     waiting = sum(d.direct and d.targets.get(child_run_id) == "outstanding" for d in run.open_directives())
     if waiting >= MAX_QUEUED:
         raise QueueFull

@@ -36,7 +36,7 @@ def decide(run: Run, directive: Directive) -> tuple[SteeringDecided, ...]:
     if directive.action is not None or not directive.open:
         return ()
     if directive.direct:
-        return (_direct(run, directive),)
+        return (_direct(directive),)
     plan = run.plan
     if plan is None:
         return (_decided(directive, "proceed", "There is no work plan to change, so a person has to decide.", (), 0),)
@@ -65,12 +65,12 @@ def resumable(run: Run, subtask: Subtask) -> ChildRun | None:
     return child
 
 
-def _direct(run: Run, directive: Directive) -> SteeringDecided:
+def _direct(directive: Directive) -> SteeringDecided:
     rationale = f"direct:{directive.verb}"
     if directive.severity == "advisory":
         return _decided(directive, "advisory", rationale, directive.subtask_ids, 0)
-    stands_still = run.ended or (run.plan is not None and run.plan.status == "assembly_blocked")
-    if directive.verb in ("redirect", "amend") and not directive.targets and stands_still:
+    if directive.verb in ("redirect", "amend") and not directive.targets:
+        # Received while the run stood still. Another correction may have set it going since.
         return _decided(directive, "dispatch_fresh", rationale, directive.subtask_ids, 0)
     action = _DIRECT[directive.verb]
     return _decided(directive, action, rationale, directive.subtask_ids, 0, targets=tuple(directive.targets))

@@ -91,7 +91,9 @@ def open_turn(run: Run, child_run_id: str) -> Sequence[Draft]:
     if child.head is None:
         raise Overtaken
     waiting = [directive for directive in run.directives.values() if directive.waits_for(child_run_id)]
-    if child.status in ("pausing", "paused") or (child.turn is not None and not waiting and not child.rebuilt):
+    # An agent that has not even begun its task is asked for it again, whatever became of what was said to it.
+    told = child.turn is not None and child.briefed and not child.rebuilt
+    if child.status in ("pausing", "paused") or (told and not waiting):
         return ()
     number = child.turn.number + 1 if child.turn else 1
     turn_id = str(uuid5(NAMESPACE_OID, f"{child_run_id}/turn/{number}"))
@@ -203,7 +205,8 @@ def fail_execution(run: Run, child_run_id: str, reason: str) -> Sequence[Draft]:
     The agent failed before it showed a sign of the directives that its turn carries.
 
     They are tried again, up to their execution cap; past it they need attention, and the child is left as its last
-    commit. Nothing when the turn carries none, or was worked on already: then the child itself has failed.
+    commit, or asked for its task without them if it has not begun that. Nothing when the turn carries none, or was
+    worked on already: then the child itself has failed.
     """
     child, _ = child_at_work(run, child_run_id)
     if child.turn is None or child.turn.started or child.turn.stop_reason is not None:
@@ -216,9 +219,7 @@ def fail_execution(run: Run, child_run_id: str, reason: str) -> Sequence[Draft]:
     if not worn_out:
         return marks
     given_up = tuple(moved(run, directive, "needs_attention", "steering_execution_exhausted") for directive in worn_out)
-    if not child.briefed:
-        # Not even its task was begun, so the turn cannot count as done: it is tried once more, without them.
-        return (*marks, *given_up)
+    # The turn ends with them: its prompt holds their words, which nobody may hear who is not to act on them.
     ended = run.on_child(child_run_id, TurnEnded(turn_id=child.turn.turn_id, stop_reason="cancelled"))
     return (*marks, *given_up, ended)
 

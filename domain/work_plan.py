@@ -245,18 +245,20 @@ def moved(plan: WorkPlan, event: SubtaskMoved) -> WorkPlan:
     """Return the plan after a step of one of its subtasks."""
     before = plan.subtasks[event.subtask_id]
     again = isinstance(event, SubtaskPending)
+    afresh = again and event.child_run_id is None
     fresh = event.child_run_id is not None and event.child_run_id != before.child_run_id
     after = msgspec.structs.replace(
         before,
         status=event.status,
         child_run_id=event.child_run_id,
-        prior_child_run_id=(again and event.child_run_id is None and before.child_run_id) or before.prior_child_run_id,
+        prior_child_run_id=(afresh and before.child_run_id) or before.prior_child_run_id,
         assigned_agent=event.assigned_agent,
         model_id=event.selected_model_id,
         dispatches=before.dispatches + fresh,
         reason=event.reason,
         # A fresh child starts from what is there now.
         outdated=event.child_run_id is not None if again else before.outdated,
+        stalled=before.stalled and not afresh,
     )
     return msgspec.structs.replace(plan, subtasks={**plan.subtasks, event.subtask_id: after})
 

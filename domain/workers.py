@@ -11,6 +11,7 @@ from .event import Draft, Text
 from .expiry import expire_requests
 from .follow import moved, proof
 from .run import Run
+from .steering_table import concerned
 from .turns import Overtaken
 from .work_plan import SubtaskFailed, step
 
@@ -122,6 +123,13 @@ def _superseded(
     return tuple(
         moved(run, other, "superseded", f"{directive.verb} {directive.directive_id}")
         for other in run.open_directives()
-        if other.directive_id != directive.directive_id
-        and (whole_run or (other.targets and set(other.targets) <= set(ended) and not other.stops_run))
+        if other.directive_id != directive.directive_id and (whole_run or _is_about(run, other, ended))
     )
+
+
+def _is_about(run: Run, directive: Directive, children: Mapping[str, Sequence[int]]) -> bool:
+    """Whether a directive is about these children alone: also none of its subtasks starts afresh with another one."""
+    if directive.stops_run or not directive.targets or not set(directive.targets) <= set(children):
+        return False
+    parts = concerned(run.plan, directive) if run.plan else ()
+    return directive.direct or all(part.child_run_id in children for part in parts)

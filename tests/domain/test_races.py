@@ -11,6 +11,8 @@ from steersman.domain.steering import RunNotActive, SteerRun
 from steersman.domain.turns import Overtaken
 from steersman.tests.domain.fleet import Fleet, part
 
+WORDS = "Use metres."
+
 
 def confirmed(fleet: Fleet, directive_id: str) -> int:
     found = fleet.told(RevisionExecution)
@@ -235,16 +237,20 @@ def test_a_redirect_before_the_first_sign_still_tells_the_agent_its_task() -> No
 
 def test_a_first_turn_that_never_began_is_no_finished_work() -> None:
     fleet = Fleet(part("One"))
-    guidance = fleet.command("guidance", 1)
+    guidance = fleet.command("guidance", 1, words=WORDS)
     fleet.settle()
     fleet.prepare(1)
     fleet.open_session(1)
-    fleet.open_turn(1)
+    assert WORDS in (fleet.open_turn(1) or "")
     for _ in range(3):
         assert fleet.put(turns.fail_execution(fleet.run, fleet.child_id(1), "no sign of life"))
     assert fleet.directive(guidance).status == "needs_attention"
     assert fleet.child(1).turn is not None
-    assert fleet.child(1).turn.stop_reason is None, "the task itself was never begun"
+    assert fleet.child(1).turn.stop_reason == "cancelled"
+    fleet.put(turns.commit_tree(fleet.run, fleet.child_id(1), fleet.commit()))
+    prompt = fleet.open_turn(1) or ""
+    assert "Your part: One" in prompt, "the task itself was never begun"
+    assert WORDS not in prompt, "what was given up is not told to anybody"
     assert not turns.fail_execution(fleet.run, fleet.child_id(1), "no sign of life")
     fleet.fail(1)
     assert fleet.subtask(1).status == "failed"
@@ -277,12 +283,13 @@ def test_a_child_whose_subtask_starts_afresh_while_it_works_has_ended() -> None:
 def test_guidance_for_a_child_that_was_just_replaced_leaves_no_subtask_without_a_child() -> None:
     fleet = Fleet(part("One")).to_gate(capabilities=())
     changes = fleet.request_changes(1)
-    guidance = fleet.command("guidance", 1, words="Use metres.")
+    guidance = fleet.command("guidance", 1, words=WORDS)
     fleet.settle()
     assert fleet.child_id(1)
-    assert not fleet.directive(guidance).open
     assert not fleet.directive(changes).open
-    assert fleet.work(1).count("Use metres.") == 1
+    assert fleet.directive(guidance).open, "nobody has heard it yet"
+    assert fleet.work(1).count(WORDS) == 1
+    assert fleet.directive(guidance).status == "applied"
 
 
 def test_guidance_for_a_dependant_waits_until_what_it_builds_on_is_there() -> None:
