@@ -127,6 +127,7 @@ class Reader:
         self._readers = readers
         self._woken = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._spoke = self._loop.time()
 
     async def cursor(self, given: str | None) -> int:
         """Return the id to go on from. Raises InvalidEventId for one that this feed has not given out."""
@@ -144,7 +145,8 @@ class Reader:
             # A long history is read before subscribing, so that it cannot overrun the queue.
             while page := await self._stored(cursor):
                 cursor = page[-1].id
-                yield _joined(page)
+                if data := self._said(page):
+                    yield data
                 if len(page) < PAGE:
                     break
             subscription = await self._in_thread(partial(self._feed.subscribe, self._source.run, self._wake))
@@ -176,8 +178,8 @@ class Reader:
             if sent:
                 cursor = sent[-1].id
                 may_be_over = may_be_over or any(one.is_terminal for one in sent)
-                if data := _joined(sent):
-                    yield data
+            if data := self._said(sent):
+                yield data
             if is_behind or sent:
                 continue
             if may_be_over and await self._in_thread(partial(self._source.is_over, cursor)):
@@ -185,8 +187,6 @@ class Reader:
                 return
             # A silent feed looks again now and then: an ending that was overlooked would keep its client for ever.
             may_be_over = not await self._wait()
-            if may_be_over:
-                yield KEEPALIVE
 
     async def _shown(self, subscription: Subscription) -> Sequence[Sent]:
         if self._source.shows_at_once:
@@ -196,10 +196,25 @@ class Reader:
     async def _stored(self, cursor: int) -> Sequence[Sent]:
         return await self._in_thread(partial(self._source.page, cursor))
 
+    def _said(self, sent: Sequence[Sent]) -> bytes:
+        """
+        Return what the client is sent for these frames: a comment where it may see none of them and has heard nothing
+        for long, however much was stepped over meanwhile. A proxy would take such a feed for dead.
+        """
+        data = b"".join(one.data for one in sent)
+        if not data and self._silence() >= self._settings.keepalive_seconds:
+            data = KEEPALIVE
+        if data:
+            self._spoke = self._loop.time()
+        return data
+
+    def _silence(self) -> float:
+        return self._loop.time() - self._spoke
+
     async def _wait(self) -> bool:
-        """Return True when there may be something to take, False when it was silent for too long."""
+        """Return True when there may be something to take, False when the client has heard nothing for too long."""
         try:
-            async with asyncio.timeout(self._settings.keepalive_seconds):
+            async with asyncio.timeout(self._settings.keepalive_seconds - self._silence()):
                 await self._woken.wait()
         except TimeoutError:
             return False
@@ -213,10 +228,6 @@ class Reader:
 
     async def _in_thread(self, call: Callable[[], Value]) -> Value:
         return await to_thread.run_sync(call, limiter=self._readers)
-
-
-def _joined(sent: Sequence[Sent]) -> bytes:
-    return b"".join(one.data for one in sent)
 
 
 def _following(cursor: int, sent: Sequence[Sent]) -> tuple[Sequence[Sent], bool]:

@@ -5,15 +5,18 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 from steersman.application.log_port import LogUnavailable
 from steersman.http.access import RunPlace
-from steersman.http.feed_sources import RunSource
+from steersman.http.feed_sources import PAGE, RunSource
 from steersman.http.given import Services
 
 from .conftest import own_feed, served
-from .feeds import Feed, end, listening, shown, whole
+from .feeds import Feed, Frame, end, listening, shown, whole
 
 
 def test_a_run_is_over_only_behind_everything_that_is_stored(services: Services, story: Any) -> None:
@@ -201,3 +204,62 @@ def listening_soon(client: Any, path: str, url: str) -> Iterator[Feed]:
             assert feed.status == 503
         time.sleep(0.02)
     raise AssertionError("there is no room any more")
+
+
+def test_a_feed_on_which_only_others_talk_is_kept_alive_all_the_same(api: Any, story: Any) -> None:
+    story.start()
+    stop = Event()
+
+    def talk() -> None:
+        # Ten times as often as a comment is due, and long enough for several of them.
+        for n in range(100):
+            story.say(story.run_id, f"word {n}")
+            if stop.wait(api.services.settings.keepalive_seconds / 10):
+                return
+
+    talker = Thread(target=talk)
+    with listening(api.client("bob"), f"/api/events/stream?after={api.services.log.head()}") as feed:
+        assert next(iter(feed)).comment == ": steersman"
+        talker.start()
+        try:
+            for _ in range(3):
+                assert next(iter(feed)) == Frame(None, "", "", ": keep-alive")
+            assert talker.is_alive(), "the comments came while the others talked, and not after it"
+        finally:
+            stop.set()
+            talker.join()
+
+
+class Slow:
+    """A log that takes its time for each page of it."""
+
+    def __init__(self, log: Any, seconds: float) -> None:
+        self._log = log
+        self._seconds = seconds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def read(self, *arguments: Any) -> Any:
+        time.sleep(self._seconds)
+        return self._log.read(*arguments)
+
+
+def test_a_feed_that_steps_over_a_long_history_of_others_is_kept_alive_meanwhile(
+    services: Services, story: Any, repository: Path
+) -> None:
+    story.start()
+    start = services.log.head()
+    story.say(story.run_id, *(f"word {n}" for n in range(6 * PAGE)))
+    bob = story.api.client("bob")
+    body = {"name": "Bob's", "working_directory": str(repository)}
+    bob.post("/api/projects", json=body).raise_for_status()
+    slow = Slow(services.log, services.settings.keepalive_seconds / 2)
+    with (
+        own_feed(services) as hub,
+        served(replace(services, log=slow, feed=hub)) as url,
+        listening(bob, f"/api/events/stream?after={start}", url) as feed,
+    ):
+        heard = [frame.comment for frame in takewhile(lambda frame: frame.comment, feed)]
+    assert heard[0] == ": steersman"
+    assert heard[1:].count(": keep-alive") >= 2, "before the project of their own, which is the first they may see"
