@@ -1,7 +1,7 @@
 """Who may sign and chain a log at each of its places, as its own facts say; and whether they did."""
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -69,12 +69,16 @@ class Signers:
         """Return the checkpoint that the auditor brought, once a key of the log signed it. Raises Bad, Unreadable."""
         try:
             found = parse_checkpoint(pin)
-            known = {number: key for (name, number), key in self._public.items() if name == found.origin}
+            # Every key, by whatever name it signed first: what a restore lost may have been signed by a later one.
+            known = {key_hash(found.origin, key): key for key in self._public.values()}
             is_ours = bool(signers(pin, known))
+            by = _hashes(line.key_hash for line in parse_note(pin)[1])
         except NoteInvalid as error:
             raise Unreadable(f"the pinned checkpoint: {error}") from error
+        if found.origin not in {name for name, _ in self._public}:
+            raise bad("the pinned checkpoint is of another log", None, "pin", found.origin, self.origin)
         if not is_ours:
-            raise bad("the pinned checkpoint was signed by another log", None, "pin", found.origin, self.origin)
+            raise bad("the pinned checkpoint is signed by no key that the log names", None, "pin", _hashes(known), by)
         return found
 
     def end(self) -> None:
@@ -113,6 +117,11 @@ class Signers:
         self.signing_key_ids.append(named.signing_key_id)
         self._chain_id = named.hmac_key_id
         self._chain = self._hmac_keys.get(named.hmac_key_id)
+
+
+def _hashes(keys: Iterable[bytes]) -> str:
+    """Return the hashes by which notes name keys, for people."""
+    return " ".join(key.hex() for key in keys)
 
 
 def _as(fact: Checked, kind: type[Named]) -> Named:

@@ -100,9 +100,9 @@ class Keyring:
         for suffix in (SIGNING_SUFFIX, HMAC_SUFFIX):
             self._file(keys.signing_id, suffix).unlink(missing_ok=True)
 
-    def public_keys(self) -> list[bytes]:
-        """Return every public key that is here. Raises KeysRefused."""
-        return [keys.public for _, _, keys in self._made()]
+    def all(self) -> list[LogKeys]:
+        """Return every pair of keys that is here. Raises KeysRefused."""
+        return [keys for _, _, keys in self._made()]
 
     def _made(self) -> list[tuple[int, str, LogKeys]]:
         """Return when each pair of keys was made, its id and itself. Raises KeysRefused."""

@@ -1,7 +1,9 @@
 """Open a log to be written: with the keys that it names, and only if the store holds what was signed last."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from uuid import uuid4
+
+import msgspec
 
 from ..application.log_port import Append, LogUnavailable, Undecodable
 from ..application.ports import Clock
@@ -21,6 +23,7 @@ from .signed_note import (
     endorsement,
     key_hash,
     parse_checkpoint,
+    parse_note,
     sign_text,
     signers,
 )
@@ -34,6 +37,13 @@ PAGE = 500
 
 class NothingToAccept(Exception):
     """The store holds what was signed last: there is no restored backup to accept."""
+
+
+class Signed(msgspec.Struct, frozen=True):
+    """A checkpoint, and which of our keys signed it, in the order of its signatures: the newest last."""
+
+    checkpoint: Checkpoint
+    by: tuple[LogKeys, ...]
 
 
 def sealed_by(ring: Keyring, file: CheckpointFile) -> Opens:
@@ -58,7 +68,7 @@ def sealed_by(ring: Keyring, file: CheckpointFile) -> Opens:
         assert head.signer is not None
         sealing = Sealed(ring, head.signer, file)
         written = _newest(ring, file).get(head.signer.origin)
-        if written is None or written.size < head.edge.size:
+        if written is None or written.checkpoint.size < head.edge.size:
             file.publish(head)
         return sealing
 
@@ -73,7 +83,7 @@ def put_back(recorder: Recorder, ring: Keyring, file: CheckpointFile) -> str | N
     if head.signer is not None and not _is_signed(head, head.signer, ring):
         return "the head of the store is not what was signed"
     accepted = {event.prior_origin for event in log_facts(recorder) if isinstance(event, LogOpened)}
-    for checkpoint in newest.values():
+    for checkpoint in (signed.checkpoint for signed in newest.values()):
         if checkpoint.origin in accepted:
             continue
         if head.signer is None or checkpoint.origin != head.signer.origin:
@@ -89,21 +99,40 @@ def accept_restore(recorder: Recorder, clock: Clock, ring: Keyring, file: Checkp
     """
     Go on from what the store holds under a new origin; its first fact names what had been signed, and is returned.
 
+    The keys are the newest of those that signed what the store holds and of those that signed what was lost.
+
     Raises:
         NothingToAccept: the store was not put back.
         KeysRefused: there is no key to sign with.
     """
     if put_back(recorder, ring, file) is None:
         raise NothingToAccept
-    head, accepted = recorder.tree_head(), {e.prior_origin for e in log_facts(recorder) if isinstance(e, LogOpened)}
+    head, told = recorder.tree_head(), list(log_facts(recorder))
+    accepted = {event.prior_origin for event in told if isinstance(event, LogOpened)}
     lost = [found for origin, found in _newest(ring, file).items() if origin not in accepted]
-    prior = max(lost, key=lambda found: found.size, default=None)
-    # The same keys: a restore is no occasion on which anybody could put theirs in the place of the log's.
-    signer = head.signer
-    keys = ring.get(signer.signing_id, signer.hmac_id) if signer else ring.newest() or ring.make()
-    opened = _opened(keys, prior)
-    _hand_over(recorder, clock, opened, Handover(signer_of(opened.origin, keys), keys, after=head.signer, file=file))
+    prior = max((signed.checkpoint for signed in lost), key=lambda found: found.size, default=None)
+    signer, newer = head.signer, _newer(lost, told)
+    # Else the same keys: a restore is no occasion on which anybody could put theirs in the place of the log's.
+    old = ring.get(signer.signing_id, signer.hmac_id) if signer else newer or ring.newest() or ring.make()
+    opened = _opened(old, prior)
+    facts, keys = list[Event]([opened]), [old]
+    if newer is not None and newer is not old:
+        # In the same batch, whose checkpoint both keys sign: nothing under the new name is vouched for by the old alone.
+        facts, keys = [opened, _rotated(opened.origin, old, newer)], [old, newer]
+    _hand_over(recorder, clock, facts, Handover(signer_of(opened.origin, keys[-1]), *keys, after=signer, file=file))
     return opened
+
+
+def _newer(lost: Sequence[Signed], told: Sequence[Event]) -> LogKeys | None:
+    """
+    Return the last keys that signed what was lost, if the store does not know of them.
+
+    They took over after the backup was made. The log must not fall back behind that: the keys before may have leaked,
+    and been given up for that reason.
+    """
+    named = {event.signing_key_id for event in told if isinstance(event, LogOpened | LogKeyRotated)}
+    signed_by = (keys for signed in reversed(lost) for keys in reversed(signed.by))
+    return next((keys for keys in signed_by if keys.signing_id not in named), None)
 
 
 def rotate_key(recorder: Recorder, clock: Clock, ring: Keyring, file: CheckpointFile) -> LogKeyRotated:
@@ -119,16 +148,9 @@ def rotate_key(recorder: Recorder, clock: Clock, ring: Keyring, file: Checkpoint
     origin = head.signer.origin
     old = ring.get(head.signer.signing_id, head.signer.hmac_id)
     new = ring.make()
-    rotated = LogKeyRotated(
-        signing_key_id=new.signing_id,
-        hmac_key_id=new.hmac_id,
-        public_key=new.public_text,
-        prior_signing_key_id=old.signing_id,
-        prior_hmac_key_id=old.hmac_id,
-        endorsement=sign_text(endorsement(origin, new.public_text), origin, old.signing),
-    )
+    rotated = _rotated(origin, old, new)
     # If we die before the commit, the new keys lie in the ring and nobody uses them; the head names those that count.
-    _hand_over(recorder, clock, rotated, Handover(signer_of(origin, new), old, new, after=head.signer, file=file))
+    _hand_over(recorder, clock, [rotated], Handover(signer_of(origin, new), old, new, after=head.signer, file=file))
     return rotated
 
 
@@ -150,7 +172,7 @@ def _begin(recorder: Recorder, clock: Clock, ring: Keyring, file: CheckpointFile
     keys = found or ring.make()
     opened = _opened(keys, None)
     try:
-        _hand_over(recorder, clock, opened, Handover(signer_of(opened.origin, keys), keys, after=None, file=file))
+        _hand_over(recorder, clock, [opened], Handover(signer_of(opened.origin, keys), keys, after=None, file=file))
     except LogUnavailable:
         signer = recorder.tree_head().signer
         if signer is None:
@@ -172,11 +194,22 @@ def _opened(keys: LogKeys, prior: Checkpoint | None) -> LogOpened:
     )
 
 
-def _hand_over(recorder: Recorder, clock: Clock, event: Event, sealing: Handover) -> None:
-    """On return the fact is stored, and the head names the new signer. Raises LogUnavailable if somebody was faster."""
+def _rotated(origin: str, old: LogKeys, new: LogKeys) -> LogKeyRotated:
+    return LogKeyRotated(
+        signing_key_id=new.signing_id,
+        hmac_key_id=new.hmac_id,
+        public_key=new.public_text,
+        prior_signing_key_id=old.signing_id,
+        prior_hmac_key_id=old.hmac_id,
+        endorsement=sign_text(endorsement(origin, new.public_text), origin, old.signing),
+    )
+
+
+def _hand_over(recorder: Recorder, clock: Clock, events: Sequence[Event], sealing: Handover) -> None:
+    """On return the facts are stored, and the head names the new signer. Raises LogUnavailable if somebody was faster."""
     version = sum(1 for _ in log_facts(recorder))
     append = Append(
-        drafts=(Draft(stream=LOG_STREAM, event=event),),
+        drafts=tuple(Draft(stream=LOG_STREAM, event=event) for event in events),
         expected={LOG_STREAM: version},
         at=clock.now(),
         principal=PRINCIPAL,
@@ -199,16 +232,17 @@ def _is_signed(head: Head, signer: Signer, ring: Keyring) -> bool:
         return False
 
 
-def _newest(ring: Keyring, file: CheckpointFile) -> dict[str, Checkpoint]:
-    """Return the largest checkpoint of each origin near the end of the file that a key of ours signed."""
-    publics, newest = ring.public_keys(), dict[str, Checkpoint]()
+def _newest(ring: Keyring, file: CheckpointFile) -> dict[str, Signed]:
+    """Return the largest checkpoint of each origin near the end of the file that a key of ours signed; the newest last."""
+    keys, newest = ring.all(), dict[str, Signed]()
     for note in read_notes(file.path, tail=TAIL_BYTES):
         found = parse_checkpoint(note)
-        known = {key_hash(found.origin, public): public for public in publics}
+        ours = {key_hash(found.origin, each.public): each for each in keys}
         try:
-            is_ours = bool(signers(note, known))
+            signed = signers(note, {number: each.public for number, each in ours.items()})
+            by = tuple(ours[line.key_hash] for line in parse_note(note)[1] if line.key_hash in signed)
         except NoteInvalid:
             continue
-        if is_ours and (found.origin not in newest or newest[found.origin].size < found.size):
-            newest[found.origin] = found
+        if by and (found.origin not in newest or newest[found.origin].checkpoint.size < found.size):
+            newest[found.origin] = Signed(found, by)
     return newest

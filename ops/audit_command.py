@@ -126,7 +126,12 @@ def accept(data: Path | None) -> None:
     """Go on from a backup that was put back: under a new name, with a fact that says what was lost."""
     with keeping(read_settings(data)) as (recorder, ring, file):
         opened = accept_restore(recorder, SYSTEM_CLOCK, ring, file)
+        signer = recorder.tree_head().signer
     note(f"The log goes on as {opened.origin}. Before, {opened.prior_origin} had signed {opened.prior_size} facts.")
+    if signer is not None:
+        note(f"It is signed by {signer.signing_id}. If that key has leaked: steersman audit rotate-key")
+    note("Tokens that were revoked after the backup was made work again, unless you kept the tokens.db of before.")
+    note("Look, and revoke them once more: steersman token list")
 
 
 def _receipt_in(path: Path, key: str) -> Verdict:

@@ -34,34 +34,34 @@ def sizes(path: Path) -> list[int]:
 
 def back_up(world: World) -> Callable[[], None]:
     """Return what puts the store back to what it is now."""
-    recorder = world.recorder()
-    size, note = recorder.tree_head().edge.size, recorder.tree_head().note
+    head = world.recorder().tree_head()
+    values = (head.mac, signer_text(head.signer))
 
     def restore() -> None:
-        world.attack(lambda loot: (loot.cut(size), loot.head.update(note=note)))
+        world.attack(lambda loot: (loot.cut(head.edge.size), loot.head.update(note=head.note)))
+        recorder = world.recorder()
+        if world.kind == "sqlite":
+            with recorder._immediate() as cursor:
+                cursor.execute("UPDATE head SET mac = ?, signer = ?", values)
+        else:
+            with recorder._cursor() as cursor:
+                cursor.execute("UPDATE head SET mac = %s, signer = %s", values)
 
     return restore
 
 
-def restored(world: World) -> None:
-    """Let a store lose its last facts, as an old backup does; the files beside it stay."""
+def restored(world: World, rotations: int = 0) -> None:
+    """Let a store lose its last facts, and rotations of its keys, as an old backup does; the files beside it stay."""
     log = world.open()
     unsteered(log)
     log.close()
     restore = back_up(world)
+    for _ in range(rotations):
+        rotate_key(world.recorder(), SYSTEM_CLOCK, world.ring, CheckpointFile(world.checkpoints))
     log = world.open()
     steered(log, "lost")
     log.close()
     restore()
-    # The MAC of the head is part of what a real backup puts back.
-    last = world.recorder().entries(None, 5, 1)[0].mac
-    recorder = world.recorder()
-    if world.kind == "sqlite":
-        with recorder._immediate() as cursor:
-            cursor.execute("UPDATE head SET mac = ?", (last,))
-    else:
-        with recorder._cursor() as cursor:
-            cursor.execute("UPDATE head SET mac = %s", (last,))
 
 
 def test_the_first_fact_names_the_keys_and_every_later_open_finds_them(store: World) -> None:
@@ -119,7 +119,7 @@ def test_keys_that_another_process_forgets_at_this_moment_are_none(tmp_path: Pat
     newest = ring.newest()
     assert newest is not None
     assert newest.signing_id == made.signing_id
-    assert ring.public_keys() == [made.public]
+    assert [keys.public for keys in ring.all()] == [made.public]
 
 
 def test_a_process_that_holds_other_keys_does_not_open_the_log(store: World) -> None:
@@ -190,6 +190,38 @@ def test_a_store_that_was_put_back_takes_nothing_until_that_is_accepted(store: W
     with pytest.raises(NothingToAccept):
         accept_restore(store.recorder(), SYSTEM_CLOCK, store.ring, CheckpointFile(store.checkpoints))
     assert log.checkpoint().startswith(opened.origin)
+
+
+@pytest.mark.parametrize("rotations", [1, 2])
+def test_a_log_that_is_put_back_behind_a_rotation_goes_on_with_the_newer_key(store: World, rotations: int) -> None:
+    """The old one may have leaked, and been given up for that reason."""
+    restored(store, rotations)
+    (old,) = {signer.signing_id for signer in [store.recorder().tree_head().signer] if signer}
+    lost = [note for note in read_notes(store.checkpoints)][-1]
+    for keys in store.ring.directory.glob(f"{old}.pem"):
+        os.utime(keys)  # copied back last: when a file was made says nothing of which key is newer
+    accept_restore(store.recorder(), SYSTEM_CLOCK, store.ring, CheckpointFile(store.checkpoints))
+    log = store.open()
+    assert put(log, said("r", "And on.")) == 9
+    key, note = log.key(), log.checkpoint()
+    assert key is not None
+    origin, keys = parse_checkpoint(note).origin, {each.signing_id: each for each in store.ring.all()}
+    hashes = {signing_id: key_hash(origin, each.public) for signing_id, each in keys.items()}
+    assert key.signing_key_id != old
+    signed_lost = {line.key_hash for line in parse_note(lost)[1]}
+    assert key_hash(parse_checkpoint(lost).origin, keys[key.signing_key_id].public) in signed_lost
+    assert signers(note, {hashes[name]: keys[name].public for name in keys}) == {hashes[key.signing_key_id]}
+    # No checkpoint of the new name is vouched for by the old key alone.
+    notes = [note for note in read_notes(store.checkpoints) if parse_checkpoint(note).origin == origin]
+    assert all({line.key_hash for line in parse_note(note)[1]} - {hashes[old]} for note in notes)
+    verdict = store.audit(hmac_keys=store.hmac_keys, pins=[note])
+    assert (verdict.verdict, verdict.finding, verdict.facts, verdict.chained) == ("clean", None, 9, 9)
+    assert verdict.signing_key_ids[-1] == key.signing_key_id
+    verdict = store.audit(pins=[lost])
+    assert (verdict.verdict, verdict.finding and verdict.finding.reason) == (
+        "tampered",
+        "facts that were pinned are missing",
+    )
 
 
 def test_a_store_that_was_emptied_or_replaced_begins_no_second_history(store: World) -> None:

@@ -276,5 +276,5 @@ def test_nobody_takes_the_log_over_without_its_own_key(store: World, topic: str)
             prior_hmac_key_id=theirs.hmac_id,
             endorsement=sign_text(endorsement(signer.origin, mine.public_text), signer.origin, mine.signing),
         )
-    _hand_over(recorder, SYSTEM_CLOCK, event, Handover(signer_of(signer.origin, mine), mine, after=signer, file=None))
+    _hand_over(recorder, SYSTEM_CLOCK, [event], Handover(signer_of(signer.origin, mine), mine, after=signer, file=None))
     assert_tampered(store, FACTS + 1, "endorsement" if topic == "log.key_rotated" else "publicKey")
