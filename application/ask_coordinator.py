@@ -32,9 +32,7 @@ def ask_coordinator(run: Run, question: Question, shop: Workshop) -> str:
         request = SessionRequest(model_id=run.model_id, run_id=question.name, cwd=worktree)
         used = output_bytes(shop.runs, run.run_id)
         recorder = TurnRecorder(shop.runs, shop.tenure, run.run_id, run.run_id, question.turn_id, run.model_id, used)
-        with shop.session(request) as session:
-            ended = session.prompt(question.prompt, recorder)
-        recorder.close()
-        return ended.message
+        with shop.session(request) as session, recorder:
+            return session.prompt(question.prompt, recorder).message
     finally:
         shop.repositories.remove_worktree(repository, worktree, question.branch)

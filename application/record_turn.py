@@ -3,7 +3,10 @@
 import time
 from collections.abc import Sequence
 from threading import Lock, Timer, current_thread
+from typing import Self
 from uuid import uuid4
+
+import structlog
 
 from ..domain.agent_output import (
     MAX_OUTPUT_BYTES,
@@ -16,13 +19,16 @@ from ..domain.agent_output import (
     ToolReturned,
     TurnUsage,
 )
-from ..domain.child_run import output_stream
+from ..domain.child_run import ENDED, output_stream
 from ..domain.event import Draft, Event, Text
 from ..domain.personal_data import redact_personal
+from ..domain.rejected import Busy
+from ..domain.run import Run, deletion_stream, run_stream
 from .agent_port import AgentUpdate, PermissionAsked
 from .caller import AGENT, Caller
 from .hold_back import unfinished
-from .run_log import RunLog
+from .log_port import Conflict
+from .run_log import MAX_ATTEMPTS, RunLog
 from .tenure import Tenure
 from .tool_call import tool_call
 
@@ -32,13 +38,18 @@ FLUSH_BYTES = 4_096
 HOLD_SECONDS = 3.0
 MAX_TOOL_NAME = 500
 
+log = structlog.get_logger(__name__)
+
 _KINDS = {"message": MessageDelta, "thought": Intent, "plan": Intent, "stderr": ToolOutput}
 
 
 class TurnRecorder:
     """
-    The observer of one turn. What it was told is durable after `close`; until then at most FLUSH_SECONDS behind, and
-    the last word of what is not complete yet HOLD_SECONDS.
+    The observer of a turn, used in a block inside that of the turn's session. What it was told is at most FLUSH_SECONDS
+    behind, and the last word of what is not complete yet HOLD_SECONDS; after the block all of it is durable.
+
+    After a block that failed it is so if it could be stored. Either way nothing is stored from then on: whoever finds no
+    session any more may count on silence. Nor is anything behind the end of the run, or once the run is deleted.
 
     Pieces of the same kind that follow each other become one fact. What the run's policy does not let us keep is
     taken out before.
@@ -54,7 +65,9 @@ class TurnRecorder:
         self._turn_id = turn_id
         self._model_id = model_id
         self._used = used_bytes
-        policy = runs.run(root).policy
+        run = runs.run(root)
+        self._expected = self._versions(run)
+        policy = run.policy
         self._redacts = policy.redact_pii
         self._limit = min(policy.max_output_bytes, MAX_OUTPUT_BYTES)
         #: By kind: what was not stored yet. Of all but the present kind only an unfinished word.
@@ -63,6 +76,7 @@ class TurnRecorder:
         self._size = 0
         self._timer: Timer | None = None
         self._lock = Lock()
+        self._is_closed = False
         self.failure: Exception | None = None
         #: When the agent last showed a sign of work, on the process's monotonic clock; None while it waits for a person.
         self.last_sign: float | None = time.monotonic()
@@ -73,6 +87,8 @@ class TurnRecorder:
             raise self.failure
         self.touch()
         with self._lock:
+            if self._is_closed:
+                return
             if update.kind in _KINDS:
                 self._gather(update.kind, update.text)
             else:
@@ -95,11 +111,24 @@ class TurnRecorder:
         self.last_sign = time.monotonic()
 
     def close(self) -> None:
-        """Store what is gathered. Raises what went wrong on the way."""
+        """Store what is gathered, and nothing any more. Raises what went wrong on the way."""
         with self._lock:
+            self._is_closed = True
             self._flush()
         if self.failure is not None:
             raise self.failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: object) -> None:
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            # How the turn ended says more than that its last words could not be stored.
+            log.warning("the last words of a turn were lost", run=self._run_id, error=str(failure))
 
     def _gather(self, kind: str, text: str) -> None:
         if kind != self._kind:
@@ -156,7 +185,26 @@ class TurnRecorder:
         stream = output_stream(self._run_id)
         drafts = [Draft(stream=stream, event=event, run=self._run_id, root=self._root) for event in events]
         by = Caller(principal=AGENT, command_id=str(uuid4()), fence=self._tenure.fence(self._root))
-        self._runs.log.append(by.append(drafts, {}, self._runs.clock.now()))
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                self._runs.log.append(by.append(drafts, self._expected, self._runs.clock.now()))
+                return
+            except Conflict:
+                # Something was decided about the run. Only now do we need to look what.
+                run = self._runs.run(self._root)
+                if self._is_over(run):
+                    return
+                self._expected = self._versions(run)
+        raise Busy
+
+    def _versions(self, run: Run) -> dict[str, int]:
+        """Return what an append rests on: the run has not ended, and is not deleted."""
+        streams = (run_stream(self._run_id), deletion_stream(self._root))
+        return {stream: run.versions.get(stream, 0) for stream in streams}
+
+    def _is_over(self, run: Run) -> bool:
+        child = run.children.get(self._run_id)
+        return run.deleted or (run.ended if child is None else child.status in ENDED)
 
     def _event(self, update: AgentUpdate) -> Event:
         match update.kind:

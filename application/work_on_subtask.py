@@ -202,9 +202,9 @@ class _Work:
         observer = ChildTurnRecorder(self._shop, self._root, child, turn)
         watch = StallWatch(session, observer, self._shop.stall_seconds, self._is_paused)
         try:
-            with watch:
+            # Inside the session's block: whoever waits for its end finds that nothing more is said.
+            with observer, watch:
                 ended = session.prompt(prompt, observer)
-            observer.close()
         except AgentFailed as failed:
             if watch.stalled and not self._shop.leaves(self._root):
                 self._give_up_stalled()

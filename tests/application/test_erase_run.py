@@ -1,17 +1,25 @@
 """A deleted run leaves no branch, no worktree and no word, whatever is lost on the way; its facts stay."""
 
+import time
+
 import pytest
 
+from steersman.application import record_turn
+from steersman.application.agent_port import AgentUpdate, TurnEnded, TurnObserver
 from steersman.application.caller import SERVICE, Caller
 from steersman.application.end_run import cancel_run, delete_run
 from steersman.application.log_port import LogUnavailable
+from steersman.domain.agent_output import MessageDelta
 from steersman.domain.child_run import RunCancelled
 from steersman.domain.event import Text, map_texts
 from steersman.domain.rejected import RunNotFound
 from steersman.domain.run_records import RunErased
+from steersman.tests.application.outside import Session
 from steersman.tests.application.service import Service, by, part
 
 APPENDS = 5
+#: How long the words wait that may be the beginning of a secret, in these tests.
+HELD_SECONDS = 0.3
 
 
 def words_of(service: Service) -> list[str]:
@@ -140,6 +148,28 @@ def test_the_products_driver_erases_what_was_deleted_before_it_started() -> None
     finally:
         service.stop()
     assert words_of(service) == []
+
+
+def test_a_run_that_is_deleted_while_its_agent_talks_keeps_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_turn, "HOLD_SECONDS", HELD_SECONDS)
+
+    def talk(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
+        observer.update(AgentUpdate(kind="message", text="my name is PERSONAL"))
+        return session.hang()
+
+    service = Service()
+    service.agents.behave = talk
+    service.start(part("One"))
+    service.serve(open_runs=("r",))
+    try:
+        service.wait(lambda run: service.told(MessageDelta), "for the agent's words")
+        delete(service)
+        service.wait(lambda run: run.erased, "for the erasure")
+        time.sleep(2 * HELD_SECONDS)
+    finally:
+        service.stop()
+    assert words_of(service) == []
+    assert isinstance(service.events[-1], RunErased)
 
 
 def test_a_cancelled_run_ends_cancelled_and_keeps_its_words() -> None:

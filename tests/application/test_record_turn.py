@@ -1,6 +1,7 @@
 """What is kept of an agent's words: whole, in order, and without what must not be kept, however it is cut."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -8,17 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steersman.adapters.secret_shapes import redact
-from steersman.application.agent_port import AgentUpdate, PermissionAsked
+from steersman.application import record_turn
+from steersman.application.agent_port import AgentFailed, AgentUpdate, PermissionAsked
+from steersman.application.end_run import cancel_run, delete_run
 from steersman.application.hold_back import unfinished
+from steersman.application.log_port import LogUnavailable
 from steersman.application.record_turn import TurnRecorder
 from steersman.application.run_log import RunLog
 from steersman.application.tenure import Alone
 from steersman.domain.agent_output import MessageDelta, OutputTruncated, ToolOutput
+from steersman.domain.dispatch import advance
 from steersman.domain.event import Event
 from steersman.domain.personal_data import redact_personal
 from steersman.domain.run import CoordinatorStarted, Run
 from steersman.domain.sandbox import SandboxPolicy
-from steersman.tests.application.service import Service, part
+from steersman.tests.application.service import Service, by, part
+
+#: How long the words wait that may be the beginning of a secret, in these tests.
+HELD_SECONDS = 0.2
 
 SECRETS = (
     "ghp_" + "a1B2" * 9,
@@ -147,3 +155,63 @@ def test_the_policy_that_a_run_started_under_is_on_the_log() -> None:
     service.start(part("One"))
     (started,) = service.told(CoordinatorStarted)
     assert started.policy == service.run.policy == SandboxPolicy()
+
+
+def cancel(service: Service) -> None:
+    """Cancel the run, and drive it to its end."""
+    cancel_run("r", "d", by(), service.runs)
+    service.drive()
+
+
+def delete(service: Service) -> None:
+    """Delete the run; nobody has erased it yet."""
+    delete_run("r", by(), service.runs)
+
+
+@pytest.mark.parametrize("over", [cancel, delete])
+@pytest.mark.parametrize("of_child", [False, True], ids=["coordinator", "child"])
+def test_nothing_is_stored_behind_the_end_of_a_run(over: Callable[[Service], None], of_child: bool) -> None:
+    service = Service()
+    service.start(part("One"))
+    while service.shop.decide("r", lambda run: advance(run, service.clock.now(), ())):
+        pass
+    run_id = service.child(1).run_id if of_child else "r"
+    recorder = TurnRecorder(service.runs, Alone(), "r", run_id, "turn", "rehearsal", 0)
+    recorder.update(AgentUpdate(kind="usage", input_tokens=1))
+    over(service)
+    before = service.events
+    recorder.update(AgentUpdate(kind="message", text="still here"))
+    recorder.update(AgentUpdate(kind="usage", input_tokens=1))
+    recorder.close()
+    assert service.events == before
+
+
+def cut_short(recorder: TurnRecorder, *said: str) -> None:
+    """Let an agent say this, and die. Raises AgentFailed."""
+    with recorder:
+        for text in said:
+            recorder.update(AgentUpdate(kind="message", text=text))
+        raise AgentFailed("agent_exited", "it was killed", retryable=True)
+
+
+def test_nothing_is_stored_after_the_block_of_a_turn_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_turn, "HOLD_SECONDS", HELD_SECONDS)
+    service = Service()
+    service.start(part("One"))
+    recorder = TurnRecorder(service.runs, Alone(), "r", "r", "turn", "rehearsal", 0)
+    with pytest.raises(AgentFailed):
+        cut_short(recorder, "my password is hun")
+    said = [event for event in service.events if event.OUTPUT]
+    assert words(said) == "my password is hun"
+    recorder.update(AgentUpdate(kind="message", text="ter2"))
+    time.sleep(2 * HELD_SECONDS)
+    assert [event for event in service.events if event.OUTPUT] == said
+
+
+def test_a_turns_own_failure_is_told_also_when_its_last_words_cannot_be_stored() -> None:
+    service = Service()
+    service.start(part("One"))
+    recorder = TurnRecorder(service.runs, Alone(), "r", "r", "turn", "rehearsal", 0)
+    recorder.failure = LogUnavailable("the connection was lost")
+    with pytest.raises(AgentFailed):
+        cut_short(recorder)
