@@ -199,6 +199,8 @@ class Driver:
             # One run that cannot be driven now must not keep the others waiting.
             log.exception("a run could not be driven; trying again later", run=root)
             self._effects.hold(f"{root}/drive", root, error, self._shop.now())
+            for waiting in self._effects.step_back(root):
+                self._news.put(waiting)
             return "failed"
 
     def _drive(self, root: str) -> bool:

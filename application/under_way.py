@@ -100,35 +100,40 @@ class UnderWay:
         root, ids = run.run_id, {effect.id for effect in outstanding}
         with self._ended:
             self._held = {i: held for i, held in self._held.items() if held.run_id != root or i in ids}
-            self._waiting = {i: waits for i, waits in self._waiting.items() if waits != root or i in ids}
+            gone = [i for i, waits in self._waiting.items() if waits == root and i not in ids]
+            for effect_id in gone:
+                del self._waiting[effect_id]
             stale = [e for e in self._running.values() if e.run_id == root and e.id not in ids]
-            return stale, self._park(run)
+            return stale, self._next_in_line() if self._park(run) or gone else []
 
     def begin(self, effect: Effect, may: Callable[[], bool]) -> bool:
         """Return whether the effect is to be carried out now; it is under way from then on, until `finish`."""
         with self._ended:
             # Asked under the lock: whoever lets go of a run first says so, and then looks whether anything had begun.
-            if self._draining or not may():
+            if self._draining or not may() or not self._can_begin(effect):
+                # Whoever cannot use a place does not wait for one in front of those who can.
+                self._waiting.pop(effect.id, None)
                 return False
-            held = self._held.get(effect.id)
-            if held is not None and held.due > time.monotonic():
-                return False
-            if any(in_the_way(effect, other) for other in self._running.values()):
-                return False  # its end is news about their run
             if needs_agent(effect) and not self._take_place(effect):
                 return False
             self._running[effect.id] = effect
             return True
 
     def finish(self, effect: Effect, *, failed: bool) -> list[str]:
-        """Take note that an effect has ended; return the run that can use its place."""
+        """Take note that an effect has ended; return the runs that can use the places that are free."""
         with self._ended:
             del self._running[effect.id]
             self._parked.discard(effect.id)
             if not failed:
                 self._held.pop(effect.id, None)
             self._ended.notify_all()
-            return list(self._waiting.values())[:1]
+            return self._next_in_line()
+
+    def step_back(self, root: str) -> list[str]:
+        """Let a run that cannot be driven now wait for no place; return the runs that can use those that are free."""
+        with self._ended:
+            self._waiting = {i: waits for i, waits in self._waiting.items() if waits != root}
+            return self._next_in_line()
 
     def hold(self, effect_id: str, root: str, error: Exception, now: datetime) -> None:
         """Let an effect that failed wait, each time longer."""
@@ -163,20 +168,34 @@ class UnderWay:
         with self._ended:
             self._ended.wait_for(lambda: not self._running, seconds)
 
-    def _park(self, run: Run) -> list[str]:
-        """Take note of who is paused in this run; return the runs that can use the places that have become free."""
+    def _can_begin(self, effect: Effect) -> bool:
+        held = self._held.get(effect.id)
+        if held is not None and held.due > time.monotonic():
+            return False
+        # The end of what is in the way is news about the run.
+        return not any(in_the_way(effect, other) for other in self._running.values())
+
+    def _park(self, run: Run) -> bool:
+        """Take note of who is paused in this run; return whether places have become free."""
         paused = {child.run_id for child in run.children.values() if child.status == "paused"}
         of_run = {e.id: e for e in self._running.values() if isinstance(e, WorkOnSubtask) and e.run_id == run.run_id}
         parked = {effect_id for effect_id, effect in of_run.items() if effect.child_run_id in paused}
         freed = parked - self._parked
         self._parked = (self._parked - of_run.keys()) | parked
-        return list(self._waiting.values())[: len(freed)]
+        return bool(freed)
+
+    def _next_in_line(self) -> list[str]:
+        """Return the runs of those who come next, as many as there are free places."""
+        return list(self._waiting.values())[: self._free()]
+
+    def _free(self) -> int:
+        busy = sum(needs_agent(effect) and effect.id not in self._parked for effect in self._running.values())
+        return max(0, self._places - busy)
 
     def _take_place(self, effect: Effect) -> bool:
         """Take a place for an agent, first come first served."""
         self._waiting.setdefault(effect.id, effect.run_id)
-        busy = sum(needs_agent(effect) and effect.id not in self._parked for effect in self._running.values())
-        if effect.id not in list(self._waiting)[: max(0, self._places - busy)]:
+        if effect.id not in list(self._waiting)[: self._free()]:
             return False
         del self._waiting[effect.id]
         return True
