@@ -3,7 +3,7 @@
 import os
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from dulwich.index import IndexEntry
@@ -117,6 +117,11 @@ class Files:
             content = filters.to_repository(path, content)
         return Blob.from_string(content).id == entry[1]
 
+    def is_free(self, path: bytes) -> bool:
+        """Return whether nothing is at the path, or nothing but directories."""
+        found = self.lstat(path)
+        return found is None or (stat.S_ISDIR(found.st_mode) and not any(contents(self.at(path))))
+
     def refreshed(self, path: bytes, entry: Entry) -> IndexEntry:
         """Return what the index says of an entry that is at its path."""
         return fresh_entry(os.lstat(self.at(path)), *entry)
@@ -174,10 +179,14 @@ class Files:
             os.unlink(self.at(path))
 
     def remove(self, path: bytes) -> None:
-        """Remove a file, and the directories that are empty without it."""
-        with suppress(FileNotFoundError, NotADirectoryError):
-            if (found := self.lstat(path)) is not None:
-                os.rmdir(self.at(path)) if stat.S_ISDIR(found.st_mode) else os.unlink(self.at(path))
+        """Remove a file, and the directories that are empty without it; a submodule with files in it stays, as in git."""
+        found = self.lstat(path)
+        if found is not None and stat.S_ISDIR(found.st_mode):
+            with suppress(OSError):
+                os.rmdir(self.at(path))
+        elif found is not None:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(self.at(path))
         with suppress(OSError):
             while path := path.rpartition(b"/")[0]:
                 os.rmdir(self.at(path))
@@ -192,6 +201,21 @@ class Files:
 def is_content(found: os.stat_result) -> bool:
     """Return whether it is something that git stores: a file or a symbolic link."""
     return stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
+
+
+def contents(directory: bytes) -> Iterator[bytes]:
+    """Yield where everything below lies that is no directory, links to one too; of one that cannot be read, its own."""
+    try:
+        with os.scandir(directory) as found:
+            items = list(found)
+    except OSError:
+        yield directory
+        return
+    for item in items:
+        if item.is_dir(follow_symlinks=False):
+            yield from contents(item.path)
+        else:
+            yield item.path
 
 
 def _remove_empty_directories(path: bytes) -> None:

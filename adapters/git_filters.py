@@ -1,10 +1,13 @@
 """What a file's content is in the repository and in a checkout, and which files git does not look at."""
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from dulwich.attrs import AttributeValue, GitAttributes
 from dulwich.config import Config
-from dulwich.filters import FilterBlobNormalizer, FilterContext, FilterDriver, FilterRegistry
+from dulwich.errors import GitProtocolError
+from dulwich.filters import FilterBlobNormalizer, FilterContext, FilterDriver, FilterError, FilterRegistry
 from dulwich.ignore import IgnoreFilter, IgnoreFilterManager, default_user_ignore_filter_path
 from dulwich.objects import Blob, ObjectID
 from dulwich.repo import Repo
@@ -60,6 +63,15 @@ def _attributes_file(path: str) -> GitAttributes | None:
     return GitAttributes.from_file(path) if os.path.isfile(path) else None
 
 
+@contextmanager
+def _failing_alike(path: bytes) -> Generator[None]:
+    """Whatever the library says of a command that is not there, ends early or talks nonsense is a FilterError."""
+    try:
+        yield
+    except (OSError, ValueError, GitProtocolError, AssertionError) as error:
+        raise FilterError(f"the filter of {os.fsdecode(path)} failed: {error}") from error
+
+
 class Filters:
     """
     Line endings (`core.autocrlf`, `text`, `eol`) and filter commands (LFS among them), as git would apply them.
@@ -75,12 +87,14 @@ class Filters:
         self._normalizer = FilterBlobNormalizer(config, Attributes(repo, tree), repo=repo, filter_context=context)
 
     def to_repository(self, path: bytes, content: bytes) -> bytes:
-        """Return what is stored of a file that has this content in the checkout."""
-        return self._normalizer.checkin_normalize(Blob.from_string(content), path).data
+        """Return what is stored of a file that has this content in the checkout. Raises FilterError."""
+        with _failing_alike(path):
+            return self._normalizer.checkin_normalize(Blob.from_string(content), path).data
 
     def to_checkout(self, path: bytes, content: bytes) -> bytes:
-        """Return what a checkout shows of a file that is stored with this content."""
-        return self._normalizer.checkout_normalize(Blob.from_string(content), path).data
+        """Return what a checkout shows of a file that is stored with this content. Raises FilterError."""
+        with _failing_alike(path):
+            return self._normalizer.checkout_normalize(Blob.from_string(content), path).data
 
     def close(self) -> None:
         """End the filter processes."""

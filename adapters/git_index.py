@@ -104,10 +104,13 @@ class IndexLock:
 
     After a crash the marker tells whose lock it was: the next one of ours takes it over at once, and one that git
     or an editor holds is never mistaken for it. While it stands, git refuses to change that checkout.
+
+    Where `is_kept` is set, the lock stands also after its release, as if we had crashed.
     """
 
     def __init__(self, directory: str) -> None:
         """Take the lock of a git directory. Raises FileLocked."""
+        self.is_kept = False
         self._directory = directory
         self._lock = os.path.join(directory, "index.lock")
         self._marker = os.path.join(directory, MARKER)
@@ -148,10 +151,12 @@ class IndexLock:
 
     def release(self) -> None:
         """Give the lock up. The marker goes last: without it our own lock would look like somebody else's."""
-        for path in (self._lock, self._marker):
-            with suppress(FileNotFoundError):
-                os.unlink(path)
-        os.close(self._file)
+        try:
+            for path in () if self.is_kept else (self._lock, self._marker):
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
+        finally:
+            os.close(self._file)
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import cast
 
 import msgspec
@@ -16,10 +16,10 @@ from dulwich.refs import Ref
 from dulwich.repo import Repo
 
 from ..application.git_port import MergeOutcome
-from .git_checkout import Files
 from .git_filters import Filters
-from .git_index import ASSUME_UNCHANGED, CheckoutIndex, IndexLock, UnreadableIndex, index_lock, unknown_entry
-from .git_objects import Change, Entry, Objects, is_gitlink
+from .git_hindrances import hindrance
+from .git_index import CheckoutIndex, IndexLock, index_lock, unknown_entry
+from .git_objects import Entry, Objects
 from .git_refs import IDENTITY, read_ref, swap_ref
 from .git_worktrees import Checkout, checkouts
 
@@ -48,8 +48,8 @@ def land(repo: Repo, landing: Landing, may_move: Callable[[], None]) -> MergeOut
     Move the branch and every checkout of it, or nothing. See `Repositories.merge`.
 
     The order is: lock the index, check, write the journal, swap the ref, then files, index, and the journal away.
-    Up to the swap nothing is changed. A crash after it leaves the journal, and git's index lock, which keeps the
-    user from committing the half-moved files; the next call goes on where it ended.
+    Up to the swap nothing is changed. A crash after it, or a failure, leaves the journal, and git's index lock, which
+    keeps the user from committing the half-moved files; the next call goes on where it ended.
     """
     try:
         with ExitStack() as held:
@@ -58,7 +58,7 @@ def land(repo: Repo, landing: Landing, may_move: Callable[[], None]) -> MergeOut
                 if _rebases(checkout, landing.ref):
                     return landing.blocked("operation_in_progress")
                 if checkout.head() == landing.ref and os.path.isdir(checkout.root):
-                    where.append((checkout, held.enter_context(index_lock(checkout.directory, is_ours=False))))
+                    where.append((checkout, held.enter_context(_held(repo, checkout, landing.ref))))
             return _land(repo, landing, where, may_move)
     except FileLocked:
         return landing.blocked("operation_in_progress")
@@ -74,9 +74,23 @@ def obstacle(repo: Repo, ref: Ref) -> str | None:
             continue
         journal = _read_journal(checkout)
         unfinished = journal is not None and journal.new == tip
-        if not unfinished and (reason := _hindrance(checkout, Landing(ref=ref, old=tip, new=tip))):
+        if not unfinished and (reason := hindrance(checkout, tip, tip)):
             return reason
     return None
+
+
+@contextmanager
+def _held(repo: Repo, checkout: Checkout, ref: Ref) -> Generator[IndexLock]:
+    """Hold the checkout's index lock. Where the block fails after the branch moved and before this did, it is kept."""
+    with index_lock(checkout.directory, is_ours=False) as lock:
+        try:
+            yield lock
+        except BaseException:
+            # Kept also if it cannot be told. Without it the user's next commit would undo the move.
+            lock.is_kept = True
+            journal = _read_journal(checkout)
+            lock.is_kept = journal is not None and journal.new == read_ref(repo, ref)
+            raise
 
 
 def _land(
@@ -90,7 +104,7 @@ def _land(
     if present != landing.old:
         return landing.blocked("head_moved")
     for checkout, _ in where:
-        if reason := _hindrance(checkout, landing):
+        if reason := hindrance(checkout, landing.old, landing.new):
             return landing.blocked(reason)
     for checkout, _ in where:
         _write_journal(checkout, landing)
@@ -138,81 +152,6 @@ def _finish(checkout: Checkout, lock: IndexLock, present: ObjectID | None) -> No
         os.unlink(os.path.join(checkout.directory, JOURNAL))
 
 
-def _hindrance(checkout: Checkout, landing: Landing) -> str | None:
-    """Return why this checkout cannot follow the branch now."""
-    if checkout.operation():
-        return "operation_in_progress"
-    with checkout.open() as repo:
-        objects = Objects(repo)
-        old = objects.tree_of(landing.old)
-        changes = objects.changes(old, objects.tree_of(landing.new))
-        filters, files = Filters(repo, None), checkout.files(repo)
-        try:
-            index = CheckoutIndex(checkout.directory)
-            if index.unmerged or _is_staged(index, dict(objects.files(old))):
-                return "repository_dirty"
-            if any(_is_changed(files, index, filters, path, changes) for path in index.entries):
-                return "repository_dirty"
-            if any(_is_taken(files, filters, path, changes) for path in changes):
-                return "untracked_would_be_overwritten"
-        except UnreadableIndex:
-            # Its state cannot be told, so it is not called clean.
-            return "repository_dirty"
-        finally:
-            filters.close()
-    return None
-
-
-def _is_staged(index: CheckoutIndex, committed: Mapping[bytes, Entry]) -> bool:
-    return {path: (entry.mode, entry.sha) for path, entry in index.entries.items()} != committed
-
-
-def _is_changed(
-    files: Files, index: CheckoutIndex, filters: Filters, path: bytes, changes: Mapping[bytes, Change]
-) -> bool:
-    """Return whether a tracked file is not what the index says. A submodule's own state is not looked at."""
-    entry = index.entries[path]
-    if is_gitlink(entry.mode) or entry.skip_worktree:
-        return False
-    if entry.flags & ASSUME_UNCHANGED and path not in changes:
-        return False
-    found = files.lstat(path)
-    if found and files.is_current(index, entry, found):
-        return False
-    return not files.holds(path, (entry.mode, entry.sha), filters)
-
-
-def _is_taken(files: Files, filters: Filters, path: bytes, changes: Mapping[bytes, Change]) -> bool:
-    """Return whether something untracked, ignored or not, stands where the merge puts a new file."""
-    before, after = changes[path]
-    if after is None:
-        return False
-    parent = path.rpartition(b"/")[0]
-    while parent:
-        above = _lstat(files, parent)
-        if above and not os.path.isdir(files.at(parent)) and parent not in changes:
-            return True
-        if above and os.path.islink(files.at(parent)) and parent not in changes:
-            return True
-        parent = parent.rpartition(b"/")[0]
-    if before is not None or files.lstat(path) is None or files.holds(path, after, filters):
-        return False
-    if not os.path.isdir(files.at(path)):
-        return True
-    inner = (
-        os.path.relpath(os.path.join(directory, name), files.root)
-        for directory, _, names in os.walk(files.at(path))
-        for name in names
-    )
-    return is_gitlink(after[0]) or any(name not in changes for name in inner)
-
-
-def _lstat(files: Files, path: bytes) -> os.stat_result | None:
-    with suppress(OSError):
-        return os.lstat(files.at(path))
-    return None
-
-
 def _follow(checkout: Checkout, repo: Repo, lock: IndexLock, landing: Landing) -> None:
     """
     Move the files that differ between the two commits, and the index with them.
@@ -236,7 +175,7 @@ def _follow(checkout: Checkout, repo: Repo, lock: IndexLock, landing: Landing) -
             written = None
             if after is not None and files.holds(path, after, new_filters):
                 written = files.refreshed(path, after)
-            elif files.holds(path, before, old_filters) or files.lstat(path) is None:
+            elif files.holds(path, before, old_filters) or files.is_free(path):
                 if after is None:
                     files.remove(path)
                 else:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dulwich.filters import FilterError
 
 from steersman.application.git_port import MergeOutcome
 
@@ -232,6 +233,29 @@ def test_what_is_untracked_is_not_overwritten(scratch: Scratch, path: str, taken
     assert (scratch.rev("main"), everything(scratch.path)) == (old, before)
 
 
+def test_a_link_in_a_directory_that_becomes_a_file_is_not_overwritten(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    scratch.write({".git/info/exclude": "link\n"})
+    (scratch.path / "dir/link").symlink_to(scratch.home)
+    before = everything(scratch.path)
+
+    assert scratch.status() == ""
+    assert land(scratch, old, new).reason == "untracked_would_be_overwritten"
+
+    assert (scratch.rev("main"), everything(scratch.path)) == (old, before)
+
+
+def test_directories_without_a_file_make_room(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    (scratch.path / "dir/empty/deeper").mkdir(parents=True)
+    (scratch.path / "new/deep/y/empty").mkdir(parents=True)
+
+    assert land(scratch, old, new).state == "merged"
+
+    assert scratch.status() == ""
+    assert (scratch.path / "dir").read_text() == "file\n"
+
+
 def test_what_is_ignored_is_not_overwritten_either(scratch: Scratch) -> None:
     old, new = moved(scratch)
     scratch.write({".git/info/exclude": "new\n", "new/deep/y": "mine\n"})
@@ -260,6 +284,89 @@ def test_a_branch_that_moved_elsewhere_blocks(scratch: Scratch) -> None:
     assert land(scratch, old, new).reason == "head_moved"
     assert (scratch.rev("main"), scratch.status()) == (tip, "")
     assert land(scratch, old, new, "gone").reason == "head_moved"
+
+
+def with_submodule(scratch: Scratch) -> str:
+    """A base with a submodule `lib` whose files are checked out."""
+    library = scratch.home / "library"
+    scratch.git("clone", "-q", str(scratch.path), str(library))
+    scratch.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
+    return scratch.commit({"dir/x": "x\n"})
+
+
+def without_submodule(scratch: Scratch, old: str, files: dict[str, str]) -> str:
+    """The base without its submodule, and with other files."""
+    path = scratch.worktree("made", old)
+    scratch.git("rm", "-q", "lib", cwd=path)
+    return scratch.commit(files, path)
+
+
+def test_the_files_of_a_submodule_that_goes_stay_and_everything_else_moves(scratch: Scratch) -> None:
+    old = with_submodule(scratch)
+    new = without_submodule(scratch, old, {"a": "a\n", "z": "z\n"})
+
+    assert land(scratch, old, new).state == "merged"
+
+    assert scratch.status() == "?? lib/\n"
+    assert (scratch.path / "lib/README").read_text() == "one\n"
+    assert (scratch.path / "z").read_text() == "z\n"
+
+
+@pytest.mark.parametrize("path", ["lib", "lib/new"])
+def test_the_files_of_a_submodule_are_not_overwritten_or_mixed_with_others(scratch: Scratch, path: str) -> None:
+    old = with_submodule(scratch)
+    new = without_submodule(scratch, old, {path: "ours\n"})
+    before = everything(scratch.path)
+
+    assert land(scratch, old, new).reason == "untracked_would_be_overwritten"
+
+    assert (scratch.rev("main"), everything(scratch.path)) == (old, before)
+    shutil.rmtree(scratch.path / "lib")
+    (scratch.path / "lib").mkdir()
+    assert land(scratch, old, new).state == "merged"
+    assert scratch.status() == ""
+
+
+@pytest.mark.parametrize("broken", ["clean", "smudge"])
+@pytest.mark.parametrize("command", ["false", "not-a-command"])
+def test_a_filter_that_fails_blocks_and_nothing_moves(scratch: Scratch, broken: str, command: str) -> None:
+    for way in ("clean", "smudge"):
+        scratch.git("config", f"filter.big.{way}", "cat")
+    scratch.git("config", "filter.big.required", "true")
+    old = scratch.commit({".gitattributes": "*.bin filter=big\n", "a.bin": "a\n"})
+    new = scratch.branch_off("made", {"README": "two\n", "a.bin": "b\n", "x.bin": "x\n", "z": "z\n"}, old)
+    scratch.git("status")  # the index's stat data is trusted from here on, so that looking alone runs no filter
+    scratch.git("config", f"filter.big.{broken}", command)
+    before = everything(scratch.path)
+
+    assert land(scratch, old, new) == MergeOutcome(state="blocked", old=old, reason="filter_failed")
+
+    assert (scratch.rev("main"), everything(scratch.path)) == (old, before)
+    assert scratch.is_sound()
+    scratch.git("config", f"filter.big.{broken}", "cat")
+    assert land(scratch, old, new).state == "merged"
+    assert scratch.status() == ""
+
+
+def test_a_move_that_fails_half_way_keeps_git_out_until_the_next_try_has_finished_it(scratch: Scratch) -> None:
+    calls, command = scratch.home / "calls", scratch.home / "smudge"
+    command.write_text(f"#!/bin/sh\necho >>{calls}\ntest $(wc -l <{calls}) -ne 2 && cat\n")
+    command.chmod(0o755)
+    old = scratch.commit({".gitattributes": "*.bin filter=big\n"})
+    new = scratch.branch_off("made", {"README": "two\n", "x.bin": "x\n", "z": "z\n"}, old)
+    scratch.git("config", "filter.big.clean", "cat")
+    scratch.git("config", "filter.big.smudge", str(command))
+    scratch.git("config", "filter.big.required", "true")
+
+    with pytest.raises(FilterError):
+        land(scratch, old, new)
+
+    assert scratch.rev("main") == new, "the filter failed after the branch moved"
+    scratch.git("commit", "-q", "-a", "-m", "would undo the merge", ok=(128,))
+    assert scratch.repositories.obstacle(scratch.path, "main") is None
+    assert land(scratch, old, new).state == "merged"
+    assert scratch.status() == ""
+    assert scratch.is_sound()
 
 
 def test_a_half_moved_checkout_is_completed_and_edits_made_meanwhile_stay(scratch: Scratch) -> None:
