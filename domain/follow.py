@@ -74,7 +74,7 @@ def feedback_rounds(run: Run, subtask_id: int) -> tuple[Directive, ...]:
     """
     Return every correction about a subtask that is not mere advice, oldest first.
 
-    Without what its author was told nobody will hear: it was superseded, or its child had ended before.
+    Without what its author was told nobody will hear: it was superseded, given up, or its child had ended before.
     """
     return tuple(
         directive
@@ -83,7 +83,7 @@ def feedback_rounds(run: Run, subtask_id: int) -> tuple[Directive, ...]:
         and directive.action is not None
         and str(directive.feedback).strip()
         and directive.status != "superseded"
-        and not (directive.direct and directive.status == "expired")
+        and (directive.status != "expired" or directive.confirmed)
         and subtask_id in directive.subtask_ids
     )
 

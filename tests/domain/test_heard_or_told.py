@@ -2,7 +2,7 @@
 
 import pytest
 
-from steersman.domain import child_ends, turns
+from steersman.domain import child_ends, steering, turns
 from steersman.domain.child_run import MAX_INTERRUPTIONS
 from steersman.domain.directive import SteeringDecided
 from steersman.domain.effects import ResumeWorker
@@ -137,6 +137,22 @@ def test_a_revision_that_is_cut_off_too_often_after_a_failed_try_is_left_to_a_pe
     fleet.fail(1, turns.InterruptedTooOften.code)
     assert fleet.directive(changes).status == "needs_attention"
     assert fleet.plan.status == "assembly_blocked"
+
+
+def test_what_a_person_gave_up_is_not_told_to_whoever_does_the_work_over() -> None:
+    fleet = Fleet(part("One")).to_gate()
+    changes = fleet.request_changes(1, words=WORDS)
+    fleet.settle()
+    fleet.prepare(1)
+    fleet.open_turn(1)
+    for _ in range(3):
+        fleet.put(turns.fail_execution(fleet.run, fleet.child_id(1), "no sign of life"))
+    fleet.put(steering.resolve(fleet.run, changes, "abandon"))
+    fleet.put(turns.commit_tree(fleet.run, fleet.child_id(1), fleet.commit()))
+    fleet.fail(1)
+    fleet.steer("redirect", words="Do it again.")
+    fleet.settle()
+    assert WORDS not in fleet.start(1)
 
 
 def test_a_full_queue_keeps_nobody_from_pausing_or_ending_the_child() -> None:
