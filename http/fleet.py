@@ -19,7 +19,17 @@ from ..projections import open_runs
 from .idempotency import Asking, Asks
 from .problems import refusals
 from .reading import Reads
-from .worker_steering import WorkerReceipt, WorkerSteerRequest, as_command, steer_one, task_of
+from .worker_steering import (
+    Placed,
+    Target,
+    WorkerReceipt,
+    WorkerSteerRequest,
+    as_command,
+    checked,
+    put,
+    target_of,
+    with_effects,
+)
 
 MAX_TARGETS = 1_000
 #: The longest name of a task is a run's id, a colon and a number.
@@ -92,28 +102,19 @@ class FleetWorker(msgspec.Struct, frozen=True, kw_only=True):
 def steer_fleet(asking: Asks) -> Response[FleetReceipt]:
     """Steer many workers. 201 when there was a target, whatever became of each: look at `refused`."""
     request = _decoded(asking.body)
-    batch_id = str(uuid4())
     check(as_command(request, "any"))
-    targets = _targets(asking, request)
-    receipts: list[WorkerReceipt] = []
-    refused: list[Refused] = []
-    for task_id in targets:
+    batch_id = str(uuid4())
+    targets, refused = _targets(asking, request)
+    placed: list[Placed] = []
+    # All receipts before the first wait for an effect: the last worker is to be stopped as soon as the first one.
+    for target in targets:
         try:
-            root, child_id = task_of(asking, task_id)
-            receipts.append(steer_one(asking.part(task_id), task_id, root, child_id, request, batch_id)[0])
+            placed.append(_place(asking, target, request, batch_id))
         except Rejected as refusal:
-            refused.append(
-                Refused(
-                    task_id=task_id,
-                    status=refusal.status,
-                    error=refusal.code,
-                    message=str(refusal),
-                    retryable=refusal.retryable,
-                )
-            )
-    if refused and not receipts and all(found.status == 403 for found in refused):
+            refused.append(_told(target.task_id, refusal))
+    if refused and not placed and all(found.status == 403 for found in refused):
         raise Forbidden(refused[0].message)
-    body = FleetReceipt(batch_id=batch_id, receipts=receipts, refused=refused)
+    body = FleetReceipt(batch_id=batch_id, receipts=with_effects(asking, placed), refused=refused)
     return Response(body, status_code=201, headers={"Steersman-Position": str(asking.services.log.head())})
 
 
@@ -134,19 +135,48 @@ def _decoded(body: bytes) -> FleetSteerRequest:
     return request
 
 
-def _targets(asking: Asking, request: FleetSteerRequest) -> Sequence[str]:
-    if request.selector is None:
-        return tuple(dict.fromkeys(request.tasks))
-    root = asking.access.run(asking.principal, request.selector.run).root
+def _targets(asking: Asking, request: FleetSteerRequest) -> tuple[Sequence[Target], list[Refused]]:
+    """Return whom the command is for, each once however often and by which names it is asked for, and who is refused."""
+    targets: dict[str, Target] = {}
+    refused: list[Refused] = []
+    for task_id in dict.fromkeys(request.tasks if request.selector is None else _selected(asking, request.selector)):
+        try:
+            target = target_of(asking, task_id)
+        except Rejected as refusal:
+            refused.append(_told(task_id, refusal))
+        else:
+            targets.setdefault(target.child_run_id, target)
+    return list(targets.values()), refused
+
+
+def _place(asking: Asking, target: Target, request: FleetSteerRequest, batch_id: str) -> Placed:
+    part = asking.part(target.child_run_id)
+    wanted = checked(part, target, request, batch_id)
+    response = part.once(lambda attempt: put(part, target, wanted, attempt))
+    return Placed(target=target, directive_id=msgspec.json.decode(response.content)["directiveId"])
+
+
+def _told(task_id: str, refusal: Rejected) -> Refused:
+    return Refused(
+        task_id=task_id,
+        status=refusal.status,
+        error=refusal.code,
+        message=str(refusal),
+        retryable=refusal.retryable,
+    )
+
+
+def _selected(asking: Asking, selector: Selector) -> Sequence[str]:
+    root = asking.access.run(asking.principal, selector.run).root
     states = {"running": ("in_progress",), "paused": ("pausing", "paused")}.get(
-        request.selector.status, ("pending", "in_progress", "pausing", "paused")
+        selector.status, ("pending", "in_progress", "pausing", "paused")
     )
     run = asking.services.runs.run(root)
     parts = run.plan.subtasks.values() if run.plan else ()
     children = [part.child_run_id for part in parts if part.in_flight and part.child_run_id is not None]
     found = [child for child in children if run.children[child].status in states]
     if not found:
-        raise Invalid(f"No child of this run is {request.selector.status} now.")
+        raise Invalid(f"No child of this run is {selector.status} now.")
     return found
 
 

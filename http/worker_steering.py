@@ -11,6 +11,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath
 
 from ..application.log_port import EventLog
+from ..application.proofs_port import Receipt
 from ..application.steer import NO_SUCH_TASK, child_of_task, steer_worker
 from ..domain.child_run import Paused
 from ..domain.directive import Directive
@@ -67,6 +68,21 @@ class WorkerReceipt(msgspec.Struct, frozen=True, kw_only=True):
     abort_signal_written: bool
 
 
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that is to be steered, and the name by which it was asked for."""
+
+    task_id: str
+    root: str
+    child_run_id: str
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """A command to one worker that is on the log."""
+
+    target: Target
+    directive_id: str
+
+
 @post(
     "/tasks/{task_id:str}/steer",
     sync_to_thread=True,
@@ -75,29 +91,45 @@ class WorkerReceipt(msgspec.Struct, frozen=True, kw_only=True):
 )
 def steer_task(task_id: FromPath[str], asking: Asks) -> Response[bytes]:
     """Put a command to one worker on the log; 201 with the receipt, before anything is done about it."""
-    root, child_id = task_of(asking, task_id)
-    request = decoded(asking.body)
-    receipt, response = steer_one(asking, task_id, root, child_id, request)
+    target = target_of(asking, task_id)
+    wanted = checked(asking, target, decoded(asking.body))
+    response = asking.once(lambda attempt: put(asking, target, wanted, attempt))
+    placed = Placed(target=target, directive_id=msgspec.json.decode(response.content)["directiveId"])
+    (receipt,) = with_effects(asking, [placed])
     response.content = msgspec.json.encode(receipt)
     return response
 
 
-def steer_one(
-    asking: Asking, task_id: str, root: str, child_id: str, request: WorkerSteerRequest, batch_id: str | None = None
-) -> tuple[WorkerReceipt, Response[bytes]]:
-    """Steer one worker, and return what can be told of it. Raises what the door refuses with."""
-    command = as_command(request, task_id)
+def target_of(asking: Asking, task_id: str) -> Target:
+    """Return the worker of a task that whoever asks may see. Raises RunNotFound."""
+    first = task_id.lower().partition(":")[0]
+    try:
+        asking.access.run(asking.principal, first, hides=True)
+    except InvalidRunId as strange:
+        # A task's name is not only a run's id, so at this door one that is none is a task that is not there.
+        raise RunNotFound(NO_SUCH_TASK) from strange
+    root, child_run_id = child_of_task(task_id.lower(), asking.services.runs)
+    return Target(task_id=task_id, root=root, child_run_id=child_run_id)
+
+
+def checked(asking: Asking, target: Target, request: WorkerSteerRequest, batch_id: str | None = None) -> SteerWorker:
+    """
+    Return the command to one worker; that whoever asks may not give it is kept on the run's log.
+
+    Raises InvalidSteeringCommand, Forbidden, PayloadMismatch.
+    """
+    command = as_command(request, target.task_id)
     kind = check(command)
     try:
-        asking.access.run(asking.principal, root, change=True)
+        asking.access.run(asking.principal, target.root, change=True)
     except Forbidden as forbidden:
-        asking.deny(child_id, kind=kind, reason=str(forbidden))
+        asking.deny(target.child_run_id, kind=kind, reason=str(forbidden))
         raise
     if request.displayed_payload_hash not in (None, command.payload_hash):
         raise PayloadMismatch(expected=request.displayed_payload_hash, actual=command.payload_hash)
-    wanted = SteerWorker(
+    return SteerWorker(
         directive_id=directive_id(),
-        child_run_id=child_id,
+        child_run_id=target.child_run_id,
         kind=kind,
         payload_hash=command.payload_hash,
         principal=asking.principal.user,
@@ -107,27 +139,35 @@ def steer_one(
         batch_id=batch_id,
     )
 
-    def carry_out(attempt: Command) -> Sequence[Fact]:
-        def told(_: Run, __: Sequence[Draft]) -> Any:
-            return attempt.tell(201, {"directiveId": wanted.directive_id})
 
-        return steer_worker(root, wanted, attempt.by, asking.services.runs, told)
+def put(asking: Asking, target: Target, wanted: SteerWorker, attempt: Command) -> Sequence[Fact]:
+    """Put a command to one worker on the log, and tell the id of its directive. Raises what `steer_worker` raises."""
 
-    response = asking.once(carry_out)
-    stored = msgspec.json.decode(response.content)["directiveId"]
-    run = _with_effect(asking, root, stored) if kind in ("pause", "abort") else asking.services.runs.run(root)
-    return _receipt(asking, run, run.directives[stored], task_id), response
+    def told(_: Run, __: Sequence[Draft]) -> Any:
+        return attempt.tell(201, {"directiveId": wanted.directive_id})
+
+    return steer_worker(target.root, wanted, attempt.by, asking.services.runs, told)
 
 
-def task_of(asking: Asking, task_id: str) -> tuple[str, str]:
-    """Return the coordinator and child run of a task that whoever asks may see. Raises RunNotFound."""
-    first = task_id.lower().partition(":")[0]
-    try:
-        asking.access.run(asking.principal, first, hides=True)
-    except InvalidRunId as strange:
-        # A task's name is not only a run's id, so at this door one that is none is a task that is not there.
-        raise RunNotFound(NO_SUCH_TASK) from strange
-    return child_of_task(task_id.lower(), asking.services.runs)
+def with_effects(asking: Asking, placed: Sequence[Placed]) -> Sequence[WorkerReceipt]:
+    """
+    Return the receipts of commands that are on the log, and what can be seen of their effects.
+
+    If they pause or abort, that is once they all have ended, or after EFFECT_SECONDS, or when the process is to end.
+    """
+    until = time.monotonic() + EFFECT_SECONDS
+    while True:
+        runs = {root: asking.services.runs.run(root) for root in dict.fromkeys(one.target.root for one in placed)}
+        found = [(one, runs[one.target.root]) for one in placed]
+        directives = [run.directives[one.directive_id] for one, run in found]
+        wait = any(directive.open and directive.verb in ("pause", "abort") for directive in directives)
+        if not wait or time.monotonic() >= until or asking.services.draining.wait(POLL_SECONDS):
+            break
+    receipts = asking.services.log.receipts([directive.position for directive in directives])
+    return [
+        _receipt(asking, run, directive, one.target.task_id, receipts[directive.position])
+        for (one, run), directive in zip(found, directives, strict=True)
+    ]
 
 
 def decoded(body: bytes) -> WorkerSteerRequest:
@@ -144,17 +184,7 @@ def as_command(request: WorkerSteerRequest, task_id: str) -> WorkerCommand:
     return WorkerCommand(task_id=task_id, **fields)
 
 
-def _with_effect(asking: Asking, root: str, wanted: str) -> Run:
-    """Return the run once the directive has ended, or as it is after EFFECT_SECONDS, or when the process is to end."""
-    until = time.monotonic() + EFFECT_SECONDS
-    while (run := asking.services.runs.run(root)).directives[wanted].open and time.monotonic() < until:
-        if asking.services.draining.wait(POLL_SECONDS):
-            break
-    return run
-
-
-def _receipt(asking: Asking, run: Run, directive: Directive, task_id: str) -> WorkerReceipt:
-    receipt = asking.services.log.receipts([directive.position])[directive.position]
+def _receipt(asking: Asking, run: Run, directive: Directive, task_id: str, receipt: Receipt) -> WorkerReceipt:
     return WorkerReceipt(
         kind=directive.verb,
         task_id=task_id,
