@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..domain.event import Draft, Fact
+from ..domain.git import RUN_BRANCHES
 from ..domain.project import AddMember, CreateProject, Project, add_member, create_project, project_stream, replay
 from ..domain.rejected import Busy, Invalid, ProjectNotFound
 from .caller import Answer, Caller
@@ -42,7 +43,7 @@ def register_project(
 
     Raises:
         Invalid: a bad name.
-        UnusableDirectory: not an absolute path, missing, no repository, bare, or without a commit.
+        UnusableDirectory: not an absolute path, missing, no repository, bare, without a commit, or a run's own.
     """
     path = Path(command.working_directory)
     if not path.is_absolute() or "\0" in command.working_directory:
@@ -51,6 +52,9 @@ def register_project(
         state = repositories.inspect(path)
     except RepositoryUnusable as unusable:
         raise UnusableDirectory(str(unusable), reason=unusable.code) from unusable
+    if state.branch.startswith(RUN_BRANCHES):
+        # Whoever could begin from here would be shown what the agents of somebody else's run have made.
+        raise UnusableDirectory(f"A run works on the branch {state.branch!r} that is checked out there.")
     fields = {name: getattr(command, name) for name in CreateProject.__struct_fields__}
     fields |= {"default_branch": state.branch, "working_directory": str(state.path)}
     draft = create_project(CreateProject(**fields))

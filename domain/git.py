@@ -2,6 +2,9 @@
 
 import msgspec
 
+#: What the name of every branch that a run works on begins with.
+RUN_BRANCHES = "steersman/"
+
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A commit and its tree, both as hexadecimal object names."""
@@ -12,9 +15,9 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def child_branch(run_id: str) -> str:
     """Return the branch that a child run works on."""
-    return f"steersman/{run_id}"
+    return f"{RUN_BRANCHES}{run_id}"
 
 
 def integration_branch(run_id: str) -> str:
     """Return the branch on which a coordinator run assembles its children's work."""
-    return f"steersman/integration/{run_id}"
+    return f"{RUN_BRANCHES}integration/{run_id}"

@@ -9,7 +9,9 @@ from litestar import Request, get
 from litestar.params import FromPath, QueryParameter
 
 from ..application.git_port import Branch, FileView, TreeEntry
-from ..domain.rejected import NotFound
+from ..domain.git import RUN_BRANCHES
+from ..domain.rejected import NotFound, RunNotFound
+from .access import Access, is_uuid
 from .assembly import FileNotFound
 from .files import looked, wanted_path
 from .problems import refusals
@@ -37,7 +39,7 @@ class RefBody(msgspec.Struct, frozen=True, kw_only=True):
 
 @get("/api/projects/{project_id:str}/workspace/refs", sync_to_thread=True, responses=refusals(404, 409))
 def list_workspace_refs(project_id: FromPath[str], reading: Reads) -> Sequence[RefBody]:
-    """List the repository's branches."""
+    """List the repository's branches, without those that runs of other projects work on in the same repository."""
     _, default, branches = _place(reading, project_id)
     return [RefBody(name=b.name, commit=b.commit, is_default=b.name == default) for b in branches]
 
@@ -79,4 +81,19 @@ def _place(reading: Reads, project_id: str) -> tuple[Path, str, Sequence[Branch]
     reading.await_log()
     project = reading.access.project(reading.principal, project_id)
     repository = Path(str(project.working_directory))
-    return repository, project.default_branch, looked(lambda: reading.services.repositories.branches(repository))
+    branches = looked(lambda: reading.services.repositories.branches(repository))
+    shown = [branch for branch in branches if _is_shown(reading.access, project_id, branch.name)]
+    return repository, project.default_branch, shown
+
+
+def _is_shown(access: Access, project_id: str, branch: str) -> bool:
+    """Return whether the branch is a person's, or that of a run of this project: others work in this directory, too."""
+    if not branch.startswith(RUN_BRANCHES):
+        return True
+    run_id = next((part for part in branch.split("/") if is_uuid(part)), None)
+    if run_id is None:
+        return True
+    try:
+        return access.place(run_id).project_id == project_id
+    except RunNotFound:
+        return False

@@ -10,11 +10,11 @@ from litestar.params import JSONBody, QueryParameter
 from msgspec import Meta
 
 from ..application.sandbox_policy import read_policy, replace_policy
-from ..domain.rejected import Invalid, ProjectNotFound
+from ..domain.rejected import Forbidden, Invalid, ProjectNotFound
 from ..domain.sandbox import MAX_PATTERNS, MAX_ROOTS, SandboxPolicy, is_absolute
 from ..projections import project_view
 from .problems import refusals
-from .reading import MAX_PAGE, Reads, only_once
+from .reading import MAX_PAGE, NotReached, Reads, only_once
 
 PATH = "Absolute path of the repository of one of your projects."
 
@@ -43,6 +43,10 @@ class InvalidRepositoryPath(Invalid):
     code = "invalid_repository_path"
 
 
+class SharedRepository(Forbidden):
+    """The policy holds for other projects with this repository, too, in which you may change nothing. Ask their owners."""
+
+
 @get("/api/sandbox-policy", sync_to_thread=True, responses=refusals(404, 409))
 def show_sandbox_policy(
     request: Request[Any, Any, Any],
@@ -57,8 +61,13 @@ def show_sandbox_policy(
 
 @put("/api/sandbox-policy", sync_to_thread=True, responses=refusals(403, 404, 409, 413))
 def put_sandbox_policy(data: JSONBody[SandboxPolicyRequest], reading: Reads) -> SandboxPolicyBody:
-    """Replace a repository's policy, in its settings file: commit that file to keep a history of it."""
+    """
+    Replace a repository's policy, in its settings file: commit that file to keep a history of it.
+
+    It holds for every project that is registered with this repository, so the caller must be one who may change them.
+    """
     repository = _repository(reading, data.repository_path, change=True)
+    _refuse_for_others(reading, repository)
     policy = SandboxPolicy(
         shell_enabled=data.shell_enabled,
         allowed_repository_roots=tuple(data.allowed_repository_roots),
@@ -86,3 +95,26 @@ def _repository(reading: Reads, given: str | None, *, change: bool) -> str:
             reading.access.project(reading.principal, role.project_id, change=change)
             return repository
     raise ProjectNotFound("You have no project with this repository.")
+
+
+def _refuse_for_others(reading: Reads, repository: str) -> None:
+    """Return if the caller may change every project that has this repository. Raises SharedRepository, NotReached."""
+    views, head = reading.services.views, reading.services.log.head()
+    # A project that was registered a moment ago counts, and the log has no list of them.
+    if not views.wait(project_view.VIEW.name, head, reading.services.settings.min_position_seconds):
+        raise NotReached(expected=head, actual=views.position(project_view.VIEW.name))
+    for group in (project_view.ACTIVE, project_view.DELETING):
+        before: int | None = None
+        while rows := reading.rows(project_view.VIEW, group, before=before):
+            for _, row in rows:
+                if row.working_directory == repository and not _may_change(reading, row.project_id):
+                    raise SharedRepository
+            before = rows[-1][0]
+
+
+def _may_change(reading: Reads, project_id: str) -> bool:
+    try:
+        reading.access.project(reading.principal, project_id, change=True)
+    except (Forbidden, ProjectNotFound):
+        return False
+    return True

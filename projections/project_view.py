@@ -12,8 +12,9 @@ from .view import Rows, View
 
 VERSION = 2
 
-#: The group, and the state, of the projects that are being deleted.
+#: The group, and the state, of the projects that are being deleted; and the group of all others.
 DELETING = "deleting"
+ACTIVE = ""
 #: What of a project is shown as it stands in the domain's own fold.
 DEFAULTS = (
     "default_provider",
@@ -159,7 +160,7 @@ def user_group(user: str) -> str:
 
 
 def _place(row: ProjectView) -> tuple[str, int]:
-    return DELETING if row.state == DELETING else "", row.kept.position
+    return DELETING if row.state == DELETING else ACTIVE, row.kept.position
 
 
 VIEW = View("project", VERSION, ProjectView, apply=apply, place=_place)

@@ -1,5 +1,6 @@
 """What a project's agents may do: read from its settings, replaced as a whole, and kept by each run from its start."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,9 @@ import pytest
 
 from steersman.domain import agent_requests, turns
 from steersman.domain.agent_requests import ToolCall
+from steersman.http.given import Services
+
+from .conftest import served
 
 PATH = "/api/sandbox-policy"
 DEFAULT = {
@@ -133,6 +137,61 @@ def test_a_token_that_only_looks_changes_no_policy(api: Any, story: Any, reposit
     response = api.client("alice", "viewer").put(PATH, json=body, headers=api.settled())
     assert (response.status_code, response.json()["error"]) == (403, "forbidden")
     assert not (repository / ".steersman").exists()
+
+
+def test_who_may_change_nothing_in_a_project_replaces_no_policy_of_it_through_a_project_of_their_own(
+    api: Any, story: Any, repository: Path
+) -> None:
+    story.project()
+    put(story, repository).raise_for_status()
+    bob = api.client("bob")
+    theirs = {"name": "Mine", "working_directory": str(repository)}
+    their_id = bob.post("/api/projects", json=theirs).raise_for_status().json()["project_id"]
+    body = {"repository_path": str(repository)} | STRICT | {"destructive_command_patterns": []}
+    role = f"/api/projects/{story.project_id}/members/{api.name('bob')}"
+    # Alice's own project does not shield her from what holds for bob's either.
+    for client in (bob, story.client):
+        refused = client.put(PATH, json=body, headers=api.settled())
+        assert (refused.status_code, refused.json()["error"]) == (403, "forbidden")
+    story.client.put(role, json={"role": "viewer"}).raise_for_status()
+    assert bob.put(PATH, json=body).status_code == 403
+    assert get(story, repository).json()["destructive_command_patterns"] == ["terraform destroy"]
+    story.client.put(role, json={"role": "contributor"}).raise_for_status()
+    assert bob.put(PATH, json=body).status_code == 200
+    bob.delete(f"/api/projects/{their_id}?confirm=true").raise_for_status()
+    assert put(story, repository).status_code == 200
+
+
+def test_a_project_that_was_registered_a_moment_ago_has_its_policy_guarded(
+    services: Services, api: Any, story: Any, repository: Path
+) -> None:
+    bob = api.client("bob")
+    theirs = {"name": "Mine", "working_directory": str(repository)}
+    bob.post("/api/projects", json=theirs).raise_for_status()
+    with served(replace(services, views=(late := Late(services.views)))) as url:
+        late.reached = services.log.head()
+        body = {"repository_path": str(repository)} | STRICT
+        put_there = {"url": f"{url}{PATH}", "json": body}
+        assert bob.put(**put_there).status_code == 200
+        story.project()
+        refused = bob.put(**put_there)
+        assert (refused.status_code, refused.json()["retryable"]) == (503, True)
+        late.reached = services.log.head()
+        assert bob.put(**put_there).status_code == 403
+
+
+class Late:
+    """Views that have not come further than somebody lets them."""
+
+    def __init__(self, views: Any) -> None:
+        self._views = views
+        self.reached = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._views, name)
+
+    def wait(self, view: str, position: int, timeout_seconds: float) -> bool:
+        return position <= self.reached and self._views.wait(view, position, timeout_seconds)
 
 
 @pytest.mark.parametrize(
