@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ..domain import gate_signals, steering
-from ..domain.event import Fact
-from ..domain.gate_signals import RequestChanges, Touched
+from ..domain.event import Draft, Fact
+from ..domain.gate_signals import RequestChanges
 from ..domain.rejected import RunNotFound
+from ..domain.run import Run
 from ..domain.steering import SteerRun, SteerWorker
 from .caller import Caller
 from .git_port import Repositories
 from .run_log import Answering, RunLog
-from .touched_files import touched_files
+from .touched_files import looked_up
 
 #: No plan has a subtask whose number is longer, and Python turns no text of any length into a number.
 MAX_SUBTASK_DIGITS = 9
@@ -28,9 +29,16 @@ def steer_run(
 ) -> Sequence[Fact]:
     """Put a correction of a run on the log; on return its receipt is durable. Raises what `steering.steer_run` raises."""
     run = runs.run(root)
-    at_gate = run.status == "awaiting_review" and command.kind in ("redirect", "amend")
-    touched: Touched = touched_files(run, repositories) if at_gate else {}
-    return runs.decide(root, lambda found: steering.steer_run(found, command, touched), by, answer)
+    # Only at the gate it matters who has changed what.
+    of_gate = command.kind in ("redirect", "amend")
+    touched = looked_up(run, repositories) if of_gate and run.status == "awaiting_review" else None
+
+    def decision(found: Run) -> Sequence[Draft]:
+        if not of_gate or found.status != "awaiting_review":
+            return steering.steer_run(found, command, {})
+        return steering.steer_run(found, command, (touched or looked_up(found, repositories))(found))
+
+    return runs.decide(root, decision, by, answer)
 
 
 def steer_worker(
@@ -49,8 +57,8 @@ def request_changes(
     answer: Answering | None = None,
 ) -> Sequence[Fact]:
     """Put a person's request at the gate on the log. Raises what `steering.request_changes` raises."""
-    touched = touched_files(runs.run(root), repositories)
-    return runs.decide(root, lambda found: gate_signals.request_changes(found, command, touched), by, answer)
+    touched = looked_up(runs.run(root), repositories)
+    return runs.decide(root, lambda found: gate_signals.request_changes(found, command, touched(found)), by, answer)
 
 
 def resolve_directive(

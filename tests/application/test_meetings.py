@@ -215,3 +215,28 @@ def test_an_agent_that_is_hard_to_kill_does_not_hold_the_other_runs(monkeypatch:
     assert not release.is_set()
     release.set()
     service.stop()
+
+
+@pytest.mark.parametrize("door", ["review", "steer"])
+def test_a_request_at_a_gate_that_opened_anew_meanwhile_is_about_the_work_that_stands_there_now(door: str) -> None:
+    service = Service()
+    service.start(part("One"), part("Two"))
+    service.drive()
+    changed_files, heads = service.git.changed_files, list[str]()
+
+    def hooked(repository: Any, base: str, head: str) -> Any:
+        heads.append(head)
+        if len(heads) == 1:
+            service.git.changed_files = changed_files
+            service.request_changes("sooner")
+            service.drive()
+            service.git.changed_files = hooked
+        return changed_files(repository, base, head)
+
+    service.git.changed_files = hooked
+    if door == "review":
+        service.request_changes("later")
+    else:
+        service.steer("later", "redirect")
+    now = [service.child(subtask_id).head for subtask_id in (1, 2)]
+    assert heads[-2:] == [head.commit for head in now if head]
