@@ -29,7 +29,7 @@ def make_plan(effect: MakePlan, shop: Workshop) -> None:
         answer = _ask(run, shop)
         project = load_project(run.project_id, shop.runs.log)
         made = plan_from(answer, run, project, _models(run, project, shop))
-        shop.decide(effect.run_id, lambda run: (run.on_plan(made, made.work_plan_id),) if run.plan is None else ())
+        shop.decide(effect.run_id, lambda run: review.put_plan(run, made))
     except Overtaken:
         return
     except AgentFailed as failed:
@@ -90,10 +90,8 @@ def _ask(run: Run, shop: Workshop) -> str:
         request = SessionRequest(model_id=run.model_id, run_id=run.run_id, cwd=worktree)
         used = output_bytes(shop.runs, run.run_id)
         recorder = TurnRecorder(shop.runs, shop.tenure, run.run_id, run.run_id, turn_id, run.model_id, used)
-        with shop.session(request) as session:
-            ended = session.prompt(plan_prompt(run, turn_id, team), recorder)
-        recorder.close()
-        return ended.message
+        with shop.session(request) as session, recorder:
+            return session.prompt(plan_prompt(run, turn_id, team), recorder).message
     finally:
         shop.repositories.remove_worktree(shop.repository(run), worktree, branch)
 

@@ -14,6 +14,7 @@ from .touched_files import touched_files
 from .workshop import Closing, Workshop
 
 MAX_DIFF_BYTES = 256 * 1024
+UNCHANGED = Verdict(outcome="passed", feedback="There is no change to look at.")
 
 
 class GateUnable(Exception):
@@ -24,14 +25,13 @@ def run_gate(effect: RunGate, shop: Workshop) -> None:
     """On return the gate has a verdict about the assembled tree, or the run is parked because it could not have one."""
     run = shop.runs.run(effect.run_id)
     try:
-        _, assembly = review.assembling(run)
+        _, assembly = review.at_gate(run, effect.kind, effect.id)
         spec = next((spec for spec in run.gates if spec.kind == effect.kind), None)
         if spec is None or assembly.head is None:
             raise Overtaken
-        verdict = _look(run, spec, assembly.head, has_changes=assembly.has_changes, shop=shop)
+        verdict = _look(effect, run, spec, assembly.head, shop) if assembly.has_changes else UNCHANGED
         touched = touched_files(run, shop.repositories)
-        tree = assembly.head.tree
-        shop.decide(effect.run_id, lambda found: review.complete_gate(found, effect.kind, tree, verdict, touched))
+        shop.decide(effect.run_id, lambda found: review.complete_gate(found, effect.kind, effect.id, verdict, touched))
     except GateUnable as unable:
         reason = str(unable)
         _park(effect, reason, shop)
@@ -45,23 +45,34 @@ def run_gate(effect: RunGate, shop: Workshop) -> None:
 
 def _park(effect: RunGate, reason: str, shop: Workshop) -> None:
     try:
-        shop.decide(effect.run_id, lambda run: review.block_gate(run, effect.kind, reason))
+        shop.decide(effect.run_id, lambda run: review.block_gate(run, effect.kind, effect.id, reason))
     except Overtaken:
         return
 
 
-def _look(run: Run, spec: GateSpec, head: Commit, *, has_changes: bool, shop: Workshop) -> Verdict:
-    if not has_changes:
-        return Verdict(outcome="passed", feedback="There is no change to look at.")
-    name = f"{run.run_id}-{spec.kind}"
-    worktree, branch = shop.worktree(name), f"steersman/gate/{run.run_id}/{spec.kind}"
+def abandon_gate(effect: RunGate, shop: Workshop) -> None:
+    """On return nothing that had begun to look for this gate is alive."""
+    name = _name(effect)
+    shop.kill(name)
+    shop.commands.kill(shop.worktree(name))
+
+
+def _name(effect: RunGate) -> str:
+    """Return what the gate's process and worktree are called."""
+    return f"{effect.run_id}-{effect.kind}"
+
+
+def _look(effect: RunGate, run: Run, spec: GateSpec, head: Commit, shop: Workshop) -> Verdict:
+    worktree, branch = shop.worktree(_name(effect)), f"steersman/gate/{run.run_id}/{spec.kind}"
     # Fresh for each look: what an earlier one left behind must not count. Nobody takes anything from this worktree.
     shop.repositories.remove_worktree(shop.repository(run), worktree, branch)
     shop.repositories.ensure_worktree(shop.repository(run), worktree, branch, head.commit)
     try:
-        return (
-            _build(run, spec, worktree, shop) if spec.kind == "build-test" else _review(run, spec, head, worktree, shop)
-        )
+        # Git can take long, and whoever abandons the gate meanwhile finds nothing to end yet.
+        review.at_gate(shop.runs.run(run.run_id), effect.kind, effect.id)
+        if spec.kind == "build-test":
+            return _build(run, spec, worktree, shop)
+        return _review(effect, run, spec, head, shop)
     finally:
         shop.repositories.remove_worktree(shop.repository(run), worktree, branch)
 
@@ -78,19 +89,18 @@ def _build(run: Run, spec: GateSpec, worktree: Path, shop: Workshop) -> Verdict:
     return Verdict(outcome="revise", feedback=f"`{words}` ended with {result.exit_code}:\n\n{result.output}")
 
 
-def _review(run: Run, spec: GateSpec, head: Commit, worktree: Path, shop: Workshop) -> Verdict:
+def _review(effect: RunGate, run: Run, spec: GateSpec, head: Commit, shop: Workshop) -> Verdict:
     diff = shop.repositories.diff(shop.repository(run), run.base.commit, head.commit, MAX_DIFF_BYTES)
     turn_id = f"{spec.kind}-{head.tree}"
     model_id = spec.model_id or run.model_id
-    session_run = f"{run.run_id}-{spec.kind}"
     used = output_bytes(shop.runs, run.run_id)
     recorder = TurnRecorder(shop.runs, shop.tenure, run.run_id, run.run_id, turn_id, model_id, used)
-    with shop.session(SessionRequest(model_id=model_id, run_id=session_run, cwd=worktree)) as session:
+    request = SessionRequest(model_id=model_id, run_id=_name(effect), cwd=shop.worktree(_name(effect)))
+    with shop.session(request) as session, recorder:
         ended = session.prompt(prompts.review_prompt(run, spec.kind, turn_id, diff), recorder)
         verdict = read_verdict(ended.message)
         if verdict is None:
             ended = session.prompt(prompts.verdict_prompt(turn_id), recorder)
             verdict = read_verdict(ended.message)
-    recorder.close()
     # A reviewer that cannot be understood has not said that the work is good.
     return verdict or Verdict(outcome="red", feedback="unparseable_after_reask: the reviewer gave no verdict.")

@@ -87,7 +87,9 @@ def test_two_clients_see_identical_frames_and_a_late_third_sees_them_all(story: 
         made = story.assembled()
         from steersman.domain import review
 
-        story.decide(lambda run: review.integrate(run, made, has_changes=True, conflicts=()))
+        story.decide(
+            lambda run: review.integrate(run, made, of_round=run.assembly.round, has_changes=True, conflicts=())
+        )
         story.decide(review.pass_gates)
         end(story)
         seen = [future.result(30) for future in live]
