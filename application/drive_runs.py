@@ -230,7 +230,9 @@ class Driver:
 
     def _cut_short(self, effect: Effect) -> None:
         try:
-            abandon(effect, self._shop)
+            # It may have ended meanwhile, and have begun anew because it is called for again.
+            if any(running is effect for running in self._effects.running()):
+                abandon(effect, self._shop)
         except Exception:
             log.exception("an effect could not be cut short; its run's next drive tries again", effect=effect.id)
         finally:
