@@ -66,7 +66,7 @@ def sealed_by(ring: Keyring, file: CheckpointFile) -> Opens:
             _begin(recorder, clock, ring, file)
             head = recorder.tree_head()
         assert head.signer is not None
-        sealing = Sealed(ring, head.signer, file)
+        sealing = Sealed(ring, head.signer, file, head)
         written = _newest(ring, file).get(head.signer.origin)
         if written is None or written.checkpoint.size < head.edge.size:
             file.publish(head)

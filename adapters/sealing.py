@@ -15,9 +15,20 @@ from .merkle import edge_root
 from .numbering import Numbered
 from .signed_note import Checkpoint, sign
 
+#: What ends it, for whoever meets a store that was put back.
+REMEDY = (
+    "If it was put back on purpose, stop the service, accept what is lost with `steersman audit accept-restore`, and start "
+    "it again"
+)
+
 
 class Sealing(Protocol):
     """What stands between numbering a batch and writing it."""
+
+    @property
+    def rolled_back(self) -> str | None:
+        """Why nothing is stored, and what to do, once the store was seen to be put back to an earlier state; else None."""
+        ...
 
     def ready(self) -> None:
         """Return if more may be stored. Raises LogUnavailable."""
@@ -34,6 +45,8 @@ class Sealing(Protocol):
 
 class Unsealed:
     """No keys: for a log that only somebody who has them may write, and for tests of other things."""
+
+    rolled_back: str | None = None
 
     def ready(self) -> None:
         """Everything may be stored."""
@@ -61,15 +74,22 @@ class Ring(Protocol):
 class Sealed:
     """The keys that the head names, from the ring; when another process rotates them, the next batch takes the new."""
 
-    def __init__(self, ring: Ring, signer: Signer, file: CheckpointFile | None = None) -> None:
+    def __init__(
+        self, ring: Ring, signer: Signer, file: CheckpointFile | None = None, stored: Head | None = None
+    ) -> None:
         self.ring = ring
         self.file = file
         self._lock = Lock()
         self._signer = signer
         self._keys = ring.get(signer.signing_id, signer.hmac_id)
+        #: The last head that this process saw stored.
+        self._stored = stored or Head()
+        self.rolled_back: str | None = None
 
     def ready(self) -> None:
-        """Return if every checkpoint is on disk. Raises LogUnavailable."""
+        """Return if every checkpoint is on disk, and the store was not put back. Raises LogUnavailable."""
+        if self.rolled_back is not None:
+            raise LogRolledBack(self.rolled_back)
         if self.file is not None:
             self.file.ready()
 
@@ -77,6 +97,7 @@ class Sealed:
         """Sign by the keys that the head names. Raises LogUnavailable if they are not ours."""
         signer = numbered.head.signer
         with self._lock:
+            self._refuse_second_history(numbered)
             if signer is None:
                 raise LogUnavailable("this log is not signed, or its head was changed")
             if signer != self._signer:
@@ -89,23 +110,37 @@ class Sealed:
 
     def publish(self, head: Head) -> None:
         """On return the note is in the file."""
+        self._stored = head
         if self.file is not None:
             self.file.publish(head)
+
+    def _refuse_second_history(self, numbered: Numbered) -> None:
+        """
+        Raise LogRolledBack, now and from now on, if the store has lost what this process saw in it.
+
+        So it is when a database is put back, or fails over to a copy that was behind, under a service that goes on. What
+        others have stored there since hides it from us; the next start compares everything with the file.
+        """
+        size = numbered.head.edge.size - len(numbered.leaves)
+        kept = self._stored.edge.size
+        if size < kept or (size == kept and size and numbered.head.mac != self._stored.mac):
+            self.rolled_back = _with_remedy(f"the store holds {size} facts, and {kept} were signed")
+            raise LogRolledBack(self.rolled_back)
 
 
 class RolledBack:
     """The store is not what was signed last: it may be read, and nothing is stored."""
 
     def __init__(self, reason: str) -> None:
-        self.reason = reason
+        self.rolled_back = _with_remedy(reason)
 
     def ready(self) -> None:
         """Refuse. Raises LogRolledBack."""
-        raise LogRolledBack(self.reason)
+        raise LogRolledBack(self.rolled_back)
 
     def seal(self, numbered: Numbered) -> None:
         """Refuse. Raises LogRolledBack."""
-        raise LogRolledBack(self.reason)
+        raise LogRolledBack(self.rolled_back)
 
     def publish(self, head: Head) -> None:
         """There is nothing to publish."""
@@ -113,6 +148,8 @@ class RolledBack:
 
 class Handover:
     """One batch that changes who signs: it opens the log, or takes new keys. Its checkpoint is signed by all of *keys*."""
+
+    rolled_back: str | None = None
 
     def __init__(self, signer: Signer, *keys: LogKeys, after: Signer | None, file: CheckpointFile | None) -> None:
         self._signer = signer
@@ -134,6 +171,10 @@ class Handover:
         """On return the note is in the file."""
         if self._file is not None:
             self._file.publish(head)
+
+
+def _with_remedy(reason: str) -> str:
+    return f"{reason}. {REMEDY}"
 
 
 class OneKey:

@@ -50,3 +50,9 @@ class SequencedLog(StoredLog):
         super().__init__(
             recorder, EventCodec(catalogue), Sequencer(recorder, clock, announce, sealing, observer), clock
         )
+        self._sealing = sealing
+
+    @property
+    def rolled_back(self) -> str | None:
+        """Why nothing is stored, and what to do, once the store was seen to be put back to an earlier state; else None."""
+        return self._sealing.rolled_back

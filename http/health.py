@@ -1,6 +1,6 @@
 """What the service says about itself, to everybody."""
 
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 from litestar import Response, get
@@ -31,14 +31,16 @@ class QuarantinedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 class HealthBody(msgspec.Struct, frozen=True, kw_only=True):
     """
-    Whether the service works. It is `degraded` when a run is quarantined, `unavailable` without its log, and `draining`
-    when this process is about to end and takes no new work.
+    Whether the service works. It is `degraded` when a run is quarantined or nothing more is stored, `unavailable` without
+    its log, and `draining` when this process is about to end and takes no new work.
 
-    `redis` is null where none is configured. Without it everything works, and what other replicas do is seen later.
+    `log_rolled_back` says why nothing more is stored, and what to do: the store was put back to an earlier state; else it
+    is null. `redis` is null where none is configured. Without it everything works, and what other replicas do is seen later.
     """
 
     status: Literal["ok", "degraded", "unavailable", "draining"]
     log: Literal["ok", "unavailable"]
+    log_rolled_back: str | None
     redis: RedisState | None
     position: int | None
     views: dict[str, ViewHealth]
@@ -91,6 +93,7 @@ def _answered(services: Services) -> Response[HealthBody]:
         body = HealthBody(
             status="unavailable",
             log="unavailable",
+            log_rolled_back=None,
             redis=services.redis(),
             position=None,
             views={},
@@ -107,16 +110,32 @@ def health_of(services: Services) -> HealthBody:
     """Return how the service is. Raises LogUnavailable."""
     head = services.log.head()
     positions = {view.name: services.views.position(view.name) for view in VIEWS}
-    quarantined = _quarantined(services)
+    quarantined, reason = _quarantined(services), rolled_back(services)
     return HealthBody(
-        status="degraded" if quarantined else "ok",
+        status="degraded" if quarantined or reason else "ok",
         log="ok",
+        log_rolled_back=reason,
         redis=services.redis(),
         position=head,
         views={name: ViewHealth(position=at, lag=max(0, head - at)) for name, at in positions.items()},
         quarantined=quarantined,
         version=services.settings.version,
     )
+
+
+@runtime_checkable
+class Restorable(Protocol):
+    """A log whose store can be put back to an earlier state behind its back."""
+
+    @property
+    def rolled_back(self) -> str | None:
+        """Why nothing is stored, and what to do, once that was noticed; else None."""
+        ...
+
+
+def rolled_back(services: Services) -> str | None:
+    """Return why the log stores nothing any more, None if it does."""
+    return services.log.rolled_back if isinstance(services.log, Restorable) else None
 
 
 def _quarantined(services: Services) -> list[QuarantinedRun]:

@@ -27,6 +27,7 @@ from ..projections import outstanding_directives
 from ..projections.catalogue import VIEWS
 from .authentication import PUBLIC
 from .given import Given, Services
+from .health import rolled_back
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 FACTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
@@ -108,6 +109,9 @@ class _Gauges:
 
         self._build = gauge("steersman_build", "1, for the release that runs.", "version")
         self._log_up = gauge("steersman_log_up", "Whether the log and the views could be read just now.")
+        self._rolled_back = gauge(
+            "steersman_log_rolled_back", "1 once the store was seen to be put back: nothing more is stored."
+        )
         self._redis_up = gauge("steersman_redis_up", "0 while a Redis is configured and cannot be reached, else 1.")
         self._position = gauge("steersman_log_position", "The last position of the log.")
         self._view_lag = gauge("steersman_view_lag_facts", "How many facts a view has not folded yet.", "view")
@@ -129,6 +133,7 @@ class _Gauges:
         self._subscribers.set(services.feed.subscribers)
         self._quarantined.set(len(services.feed.quarantined))
         self._agents.set(services.counts.agents())
+        self._rolled_back.set(rolled_back(services) is not None)
         self._redis_up.set(services.redis() != "unavailable")
         if (space := disk_space(services.data_dir)) is not None:
             self._free.set(space[0])

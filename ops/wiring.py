@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import psycopg
+import structlog
 from litestar import Litestar
 
 from ..adapters.acp_agents import AcpAgents
@@ -22,10 +23,11 @@ from ..adapters.postgres_log import PostgresLog
 from ..adapters.postgres_views import PostgresViews
 from ..adapters.process_lock import ProcessLock
 from ..adapters.redis_wakeups import AddressInvalid, RedisWakeups
+from ..adapters.sequenced_log import SequencedLog
 from ..adapters.sequencer import UNOBSERVED, Observer
 from ..adapters.sqlite_log import SqliteLog
 from ..adapters.sqlite_views import SqliteViews
-from ..adapters.stored_log import Opens, StoredLog, unsealed
+from ..adapters.stored_log import Opens, unsealed
 from ..adapters.token_store import TokenStore, open_tokens
 from ..application.log_port import LogUnavailable
 from ..application.ports import Wakeups
@@ -42,12 +44,14 @@ from .project_views import ViewKeeper
 from .refused import Refused
 from .settings import Settings
 
+log = structlog.get_logger(__name__)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
     """The log and the read models."""
 
-    log: StoredLog
+    log: SequencedLog
     views: SqliteViews | PostgresViews
 
 
@@ -74,8 +78,8 @@ def open_stores(
     """
     with ExitStack() as stack:
         try:
-            log = _open_log(settings, wakeups, sealing(settings) if to_write else unsealed, observer)
-            stack.callback(log.close)
+            facts = _open_log(settings, wakeups, sealing(settings) if to_write else unsealed, observer)
+            stack.callback(facts.close)
             database = settings.database
             views = PostgresViews(database) if database else SqliteViews(settings.data / "views.db")
             stack.callback(views.close)
@@ -83,7 +87,7 @@ def open_stores(
             raise Refused(f"The log cannot be opened: {error}") from error
         except KeysRefused as error:
             raise Refused(str(error)) from error
-        yield Stores(log=log, views=views)
+        yield Stores(log=facts, views=views)
 
 
 @contextmanager
@@ -98,6 +102,9 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
     with ExitStack() as stack:
         wakeups = stack.enter_context(_open_wakeups(settings))
         stores = stack.enter_context(open_stores(settings, wakeups, to_write=True, observer=metrics))
+        if stores.log.rolled_back is not None:
+            # It serves all the same: whoever answers for the loss can look at what is there.
+            log.error("the store was put back, so nothing is stored", reason=stores.log.rolled_back)
         if isinstance(wakeups, RedisWakeups):
             key = stores.log.key()
             # By the log's own name, so that installations may share a Redis, and replicas may write its address in
@@ -176,7 +183,7 @@ def sealing(settings: Settings) -> Opens:
     return sealed_by(Keyring(settings.keys), CheckpointFile(settings.checkpoints))
 
 
-def _open_log(settings: Settings, wakeups: Wakeups, seal: Opens, observer: Observer) -> StoredLog:
+def _open_log(settings: Settings, wakeups: Wakeups, seal: Opens, observer: Observer) -> SequencedLog:
     announce = wakeups.announce
     if settings.database:
         return PostgresLog(settings.database, CATALOGUE, announce=announce, seal=seal, observer=observer)

@@ -73,6 +73,8 @@ class Note(Aggregate):
 class ChainOnly:
     """The chain without a signature: no log is written like this; it shows what each part costs."""
 
+    rolled_back: str | None = None
+
     def __init__(self) -> None:
         self._key = new_keys().hmac
 

@@ -23,8 +23,8 @@ from steersman.adapters.log_opening import sealed_by
 from steersman.adapters.merkle import Edge, grow, leaf_hash
 from steersman.adapters.postgres_log import LogDatastore, PostgresLog, PostgresRecorder
 from steersman.adapters.sealing import chain
+from steersman.adapters.sequenced_log import SequencedLog
 from steersman.adapters.sqlite_log import SqliteLog, SqliteRecorder, open_datastore
-from steersman.adapters.stored_log import StoredLog
 from steersman.application.verdict import Verdict
 from steersman.domain.catalogue import CATALOGUE
 
@@ -83,10 +83,10 @@ class World:
         keys = [self.ring._read(file.stem) for file in (self.home / "keys").glob("*.pem")]
         return {each.hmac_id: each.hmac for each in keys}
 
-    def open(self, checkpoints: Path | None = None) -> StoredLog:
+    def open(self, checkpoints: Path | None = None) -> SequencedLog:
         """Return the log, to be written."""
         seal = sealed_by(self.ring, CheckpointFile(checkpoints or self.checkpoints))
-        log: StoredLog
+        log: SequencedLog
         if self.kind == "postgres":
             log = PostgresLog(self.place, CATALOGUE, seal=seal)
         else:

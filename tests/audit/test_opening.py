@@ -224,6 +224,24 @@ def test_a_log_that_is_put_back_behind_a_rotation_goes_on_with_the_newer_key(sto
     )
 
 
+@pytest.mark.parametrize("lost", [1, 5])
+def test_a_store_that_is_put_back_under_a_running_process_takes_nothing_more(store: World, lost: int) -> None:
+    """PostgreSQL fails over to a copy that was behind: what is gone was signed, and no second history is begun."""
+    log = store.open()
+    unsteered(log)
+    restore = back_up(store)
+    for _ in range(lost):
+        put(log, said("r", "Gone."))
+    restore()
+    assert log.rolled_back is None
+    for _ in range(2):
+        with pytest.raises(LogRolledBack, match=f"holds 6 facts, and {6 + lost} were signed.*accept-restore"):
+            put(log, said("r", "A second history."))
+    assert (log.head(), "accept-restore" in str(log.rolled_back)) == (6, True)
+    log.close()
+    assert str(store.open().rolled_back).startswith(f"the store holds 6 facts, and {6 + lost} were signed")
+
+
 def test_a_store_that_was_emptied_or_replaced_begins_no_second_history(store: World) -> None:
     log = store.open()
     unsteered(log)

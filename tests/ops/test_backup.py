@@ -129,10 +129,18 @@ def test_what_was_signed_after_a_backup_has_to_be_accepted_as_lost(
     api = Api(service.start())
     assert len(api.get("/api/projects")) == 1
     api.post(f"/api/projects/{project}/team/members", {"role_id": "tester"}, 503)
+    health, remedy = api.get("/health"), "steersman audit accept-restore"
+    assert (health["status"], remedy in health["log_rolled_back"]) == ("degraded", True)
+    assert "steersman_log_rolled_back 1.0" in api.http.get("/metrics").text
+    (said,) = [line for line in service.log.splitlines() if "the store was put back" in line]
+    assert (json.loads(said)["level"], remedy in json.loads(said)["reason"]) == ("error", True)
     service.stop()
     steersman("audit", "accept-restore", "--data", service.data)
     api = Api(service.start())
     api.post(f"/api/projects/{project}/team/members", {"role_id": "tester"})
+    health = api.get("/health")
+    assert (health["status"], health["log_rolled_back"]) == ("ok", None)
+    assert "steersman_log_rolled_back 0.0" in api.http.get("/metrics").text
     service.stop()
     assert verified(service.data) == "clean"
     (lost,) = {parse_checkpoint(checkpoint).origin}
