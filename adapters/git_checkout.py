@@ -12,6 +12,7 @@ from dulwich.objects import Blob, ObjectID
 from .git_filters import Filters
 from .git_index import CheckoutIndex, fresh_entry
 from .git_objects import Entry, Objects, is_gitlink
+from .git_refs import MayMove
 
 #: Names that git accepts in no tree, whatever their case.
 FORBIDDEN = frozenset([b"", b".", b"..", b".git", b"git~1"])
@@ -225,9 +226,14 @@ def _remove_empty_directories(path: bytes) -> None:
 
 
 def write_all(
-    files: Files, wanted: Iterable[tuple[bytes, Entry]], objects: Objects, filters: Filters, index: CheckoutIndex
+    files: Files,
+    wanted: Iterable[tuple[bytes, Entry]],
+    objects: Objects,
+    filters: Filters,
+    index: CheckoutIndex,
+    may_move: MayMove,
 ) -> dict[bytes, IndexEntry]:
-    """Make every wanted entry be at its path, whatever is there; return the index that says so."""
+    """Make every wanted entry be at its path, whatever is there; return the index that says so. Asked before each."""
     entries: dict[bytes, IndexEntry] = {}
     for path, (mode, name) in wanted:
         known = index.entries.get(path)
@@ -235,12 +241,13 @@ def write_all(
         if known and found and (known.mode, known.sha) == (mode, name) and files.is_current(index, known, found):
             entries[path] = known
         else:
+            may_move()
             entries[path] = files.write(path, (mode, name), objects, filters, clear=True)
     return entries
 
 
-def remove_all_but(files: Files, wanted: Iterable[bytes]) -> None:
-    """Remove every file and directory that no wanted path needs, but for the checkout's own `.git`."""
+def remove_all_but(files: Files, wanted: Iterable[bytes], may_move: MayMove) -> None:
+    """Remove every file and directory that no wanted path needs, but for the checkout's own `.git`. Asked before each."""
     kept = set(wanted)
     needed = {
         b"/".join(names[:depth]) for names in (path.split(b"/") for path in kept) for depth in range(1, len(names))
@@ -253,6 +260,7 @@ def remove_all_but(files: Files, wanted: Iterable[bytes]) -> None:
             path = directory + b"/" + item.name if directory else item.name
             if path in kept or path == b".git":
                 continue
+            may_move()
             if not item.is_dir(follow_symlinks=False):
                 os.unlink(files.at(path))
             elif path in needed:

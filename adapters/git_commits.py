@@ -1,6 +1,5 @@
 """Commit a worktree: its files, whatever the agent did to its git, become the one commit that follows the parent."""
 
-from collections.abc import Callable
 from datetime import datetime
 
 from dulwich.index import IndexEntry
@@ -14,14 +13,12 @@ from .git_checkout import tree_entries
 from .git_filters import Filters, Ignored
 from .git_index import CheckoutIndex, index_lock, unknown_entry
 from .git_objects import Objects, new_commit
-from .git_refs import HEADS, IDENTITY, read_ref, swap_ref
+from .git_refs import HEADS, IDENTITY, MayMove, read_ref, swap_ref
 from .git_staging import Staging
 from .git_worktrees import Checkout, set_head
 
 
-def commit(
-    checkout: Checkout, ref: Ref, parent: ObjectID, at: datetime, message: str, may_move: Callable[[], None]
-) -> Commit:
+def commit(checkout: Checkout, ref: Ref, parent: ObjectID, at: datetime, message: str, may_move: MayMove) -> Commit:
     """Commit the files as they are on *parent*; on return branch, HEAD and index say so. Raises GitConflict."""
     with checkout.open() as repo, index_lock(checkout.directory) as lock:
         objects = Objects(repo)
@@ -31,8 +28,9 @@ def commit(
         made = parent if tree == before else objects.add(new_commit(tree, [parent], at, message))
         # Durable before the branch may point to it. If we crash from here on, the redo makes the same commit.
         objects.flush()
+        # Also where the branch need not move: HEAD and index are written.
         may_move()
-        _move_from_anywhere(repo, ref, parent, made)
+        _move_from_anywhere(repo, ref, parent, made, may_move)
         set_head(checkout, ref)
         lock.write(entries)
         return Commit(commit=made.decode(), tree=tree.decode())
@@ -64,14 +62,14 @@ def _stage(checkout: Checkout, repo: Repo, objects: Objects, before: ObjectID) -
         filters.close()
 
 
-def _move_from_anywhere(repo: Repo, ref: Ref, parent: ObjectID, made: ObjectID) -> None:
+def _move_from_anywhere(repo: Repo, ref: Ref, parent: ObjectID, made: ObjectID, may_move: MayMove) -> None:
     present = read_ref(repo, ref)
     if present not in (parent, made) and present is not None:
         if not ref.startswith(HEADS + b"steersman/"):
             raise GitConflict(f"{ref.decode()} is not at {parent.decode()}")
         if _is_ours_on(repo, parent, present):
             raise GitConflict(f"{ref.decode()} already has another commit of ours on {parent.decode()}")
-    if not swap_ref(repo, ref, present, made):
+    if not swap_ref(repo, ref, present, made, may_move=may_move):
         raise GitConflict(f"{ref.decode()} moved meanwhile")
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import cast
 
@@ -20,7 +20,7 @@ from .git_filters import Filters
 from .git_hindrances import hindrance
 from .git_index import CheckoutIndex, IndexLock, index_lock, unknown_entry
 from .git_objects import Entry, Objects
-from .git_refs import IDENTITY, read_ref, swap_ref
+from .git_refs import IDENTITY, MayMove, read_ref, swap_ref
 from .git_worktrees import Checkout, checkouts
 
 JOURNAL = "steersman-landing"
@@ -43,7 +43,7 @@ class Landing(msgspec.Struct, frozen=True, kw_only=True):
         return MergeOutcome(state="blocked", old=self.old.decode(), reason=reason)
 
 
-def land(repo: Repo, landing: Landing, may_move: Callable[[], None]) -> MergeOutcome:
+def land(repo: Repo, landing: Landing, may_move: MayMove) -> MergeOutcome:
     """
     Move the branch and every checkout of it, or nothing. See `Repositories.merge`.
 
@@ -93,9 +93,7 @@ def _held(repo: Repo, checkout: Checkout, ref: Ref) -> Generator[IndexLock]:
             raise
 
 
-def _land(
-    repo: Repo, landing: Landing, where: Sequence[tuple[Checkout, IndexLock]], may_move: Callable[[], None]
-) -> MergeOutcome:
+def _land(repo: Repo, landing: Landing, where: Sequence[tuple[Checkout, IndexLock]], may_move: MayMove) -> MergeOutcome:
     for checkout, lock in where:
         _finish(checkout, lock, read_ref(repo, landing.ref))
     present = read_ref(repo, landing.ref)
@@ -108,9 +106,8 @@ def _land(
             return landing.blocked(reason)
     for checkout, _ in where:
         _write_journal(checkout, landing)
-    may_move()
     # If we crash before the swap, the journal names a move that never was and is thrown away.
-    moved = swap_ref(repo, landing.ref, landing.old, landing.new, REASON)
+    moved = swap_ref(repo, landing.ref, landing.old, landing.new, REASON, may_move)
     for checkout, lock in where:
         _finish(checkout, lock, landing.new if moved else None)
     return landing.merged() if moved else landing.blocked("head_moved")

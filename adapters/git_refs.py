@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from dulwich.file import FileLocked
@@ -29,6 +30,13 @@ HEADS = b"refs/heads/"
 CONFLICTS = "refs/steersman/conflicts/"
 
 T = TypeVar("T")
+
+#: Asked right before something is changed. Raises where somebody else may be at work there by now.
+MayMove = Callable[[], None]
+
+
+def always() -> None:
+    """Return: nobody else is ever at work there."""
 
 
 def is_held(path: str) -> bool:
@@ -91,7 +99,9 @@ def read_ref(repo: Repo, ref: Ref) -> ObjectID | None:
         return None
 
 
-def swap_ref(repo: Repo, ref: Ref, old: ObjectID | None, new: ObjectID, why: str = "") -> bool:
+def swap_ref(
+    repo: Repo, ref: Ref, old: ObjectID | None, new: ObjectID, why: str = "", may_move: MayMove = always
+) -> bool:
     """
     Move *ref* from *old* (None: it does not exist) to *new*; return whether it is there now.
 
@@ -101,6 +111,8 @@ def swap_ref(repo: Repo, ref: Ref, old: ObjectID | None, new: ObjectID, why: str
     message = why.encode() or None
 
     def attempt() -> bool:
+        # Each time anew: the ref's lock may have been waited for longer than a lease lasts.
+        may_move()
         if old is None:
             return repo.refs.add_if_new(ref, new, committer=IDENTITY, message=message)
         return repo.refs.set_if_equals(ref, old, new, committer=IDENTITY, message=message)
@@ -112,15 +124,17 @@ def swap_ref(repo: Repo, ref: Ref, old: ObjectID | None, new: ObjectID, why: str
         return False  # A ref of the name of a directory of this one, or the reverse.
 
 
-def delete_ref(repo: Repo, ref: Ref) -> None:
+def delete_ref(repo: Repo, ref: Ref, may_move: MayMove = always) -> None:
     """Remove a ref and its log, wherever it is. An absent one is no fault."""
-    present = read_ref(repo, ref)
-    while present is not None:
-        expected = present
-        patiently(lambda: repo.refs.remove_if_equals(ref, expected))  # noqa: B023
-        present = read_ref(repo, ref)
+
+    def attempt(expected: ObjectID) -> bool:
+        may_move()
+        return repo.refs.remove_if_equals(ref, expected)
+
+    while present := read_ref(repo, ref):
+        patiently(partial(attempt, present))
     if os.path.lexists(os.path.join(repo.commondir(), os.fsdecode(ref) + ".lock")):
         # A call that died after the removal left its lock, which would stop whoever makes the branch again.
-        patiently(lambda: repo.refs.remove_if_equals(ref, ZERO_SHA))
+        patiently(partial(attempt, ZERO_SHA))
     with suppress(OSError):
         os.unlink(os.path.join(repo.commondir(), "logs", os.fsdecode(ref)))

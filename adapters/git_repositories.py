@@ -35,7 +35,7 @@ from .git_checkout import ForbiddenPath
 from .git_landing import Landing, land, obstacle
 from .git_merge import is_ancestor, merge_bases, merge_commits
 from .git_objects import Objects, new_commit
-from .git_refs import CONFLICTS, HEADS, branch_ref, delete_ref, read_ref, swap_ref
+from .git_refs import CONFLICTS, HEADS, MayMove, always, branch_ref, delete_ref, read_ref, swap_ref
 from .workspace_hash import workspace_hash
 
 T = TypeVar("T")
@@ -67,10 +67,12 @@ class GitRepositories:
     """
     Git, through dulwich. It holds nothing between calls and may be shared by threads and repeated after a crash.
 
-    *may_move* is asked last before a branch moves, and raises where somebody else may be at work on it by now.
+    *may_move* is asked last before a branch moves or a worktree's files are written or removed, each time anew after
+    a lock was waited for, and raises where somebody else may be at work on them by now. What was begun then stays as
+    after a crash; a checkout of the user's follows its branch to the end, under git's lock.
     """
 
-    def __init__(self, may_move: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, may_move: MayMove = always) -> None:
         self._may_move = may_move
 
     def inspect(self, path: Path) -> RepositoryState:
@@ -120,7 +122,7 @@ class GitRepositories:
         is at its path.
         """
         with opened(repository) as repo:
-            git_worktrees.ensure(repo, worktree, branch, hexadecimal(base))
+            git_worktrees.ensure(repo, worktree, branch, hexadecimal(base), self._may_move)
 
     def commit_worktree(
         self, repository: Path, worktree: Path, branch: str, parent: str, at: datetime, message: str
@@ -148,13 +150,12 @@ class GitRepositories:
         """Put branch and files back to *commit*; whatever else is in the worktree, ignored files too, is gone."""
         with opened(repository) as repo:
             ref = branch_ref(branch)
-            self._may_move()
-            if not swap_ref(repo, ref, read_ref(repo, ref), hexadecimal(commit)):
+            if not swap_ref(repo, ref, read_ref(repo, ref), hexadecimal(commit), may_move=self._may_move):
                 raise GitConflict(f"{branch} moved meanwhile")
-            git_worktrees.ensure(repo, worktree, branch, hexadecimal(commit))
+            git_worktrees.ensure(repo, worktree, branch, hexadecimal(commit), self._may_move)
             found = git_worktrees.find_worktree(repo, worktree)
             if found is not None:
-                git_worktrees.reset(found, ref)
+                git_worktrees.reset(found, ref, self._may_move)
 
     def fingerprint(self, repository: Path, worktree: Path) -> Fingerprint:
         """Return the tree that a commit would have now, and a digest over every file; both empty without a worktree."""
@@ -170,9 +171,9 @@ class GitRepositories:
             raise GitConflict(f"{worktree} holds the repository itself")
         try:
             with opened(repository) as repo:
-                git_worktrees.remove(repo, worktree, branch)
+                git_worktrees.remove(repo, worktree, branch, self._may_move)
         except RepositoryUnusable:
-            git_worktrees.remove_directory(worktree, is_ours=False)
+            git_worktrees.remove_directory(worktree, self._may_move, is_ours=False)
 
     def integrate(
         self,
@@ -223,15 +224,15 @@ class GitRepositories:
         try:
             with opened(repository) as repo:
                 for ref in repo.refs.subkeys(Ref(f"{CONFLICTS}{run_id}".encode())):
-                    delete_ref(repo, Ref(f"{CONFLICTS}{run_id}/".encode() + ref))
+                    delete_ref(repo, Ref(f"{CONFLICTS}{run_id}/".encode() + ref), self._may_move)
         except RepositoryUnusable:
             return
 
     def point_branch(self, repository: Path, branch: str, old: str | None, new: str) -> None:
         """Move *branch* from *old* (None: it does not exist) to *new*; done already is fine. Raises GitConflict."""
         with opened(repository) as repo:
-            self._may_move()
-            if not swap_ref(repo, branch_ref(branch), hexadecimal(old) if old else None, hexadecimal(new)):
+            before, after = hexadecimal(old) if old else None, hexadecimal(new)
+            if not swap_ref(repo, branch_ref(branch), before, after, may_move=self._may_move):
                 raise GitConflict(f"{branch} is at neither {old} nor {new}")
 
     def prepare_merge(

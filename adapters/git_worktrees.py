@@ -16,7 +16,7 @@ from .git_checkout import Files, remove_all_but, remove_tree, tree_entries, writ
 from .git_filters import Filters
 from .git_index import CheckoutIndex, index_lock, unknown_entry
 from .git_objects import Objects
-from .git_refs import branch_ref, delete_ref, read_ref, swap_ref
+from .git_refs import MayMove, branch_ref, delete_ref, read_ref, swap_ref
 
 #: git prunes no entry that says why it must not be pruned; ours says so until its files are there.
 INITIALIZING = b"initializing\n"
@@ -114,12 +114,14 @@ def find_worktree(repo: Repo, worktree: Path) -> Checkout | None:
     return None
 
 
-def ensure(repo: Repo, worktree: Path, branch: str, base: ObjectID) -> None:
+def ensure(repo: Repo, worktree: Path, branch: str, base: ObjectID, may_move: MayMove) -> None:
     """See `Repositories.ensure_worktree`."""
     ref = branch_ref(branch)
     # Where it exists, also since a moment ago, it stays as it is.
-    if read_ref(repo, ref) is None and not swap_ref(repo, ref, None, base) and read_ref(repo, ref) is None:
-        raise GitConflict(f"{branch} cannot be made")
+    if read_ref(repo, ref) is None:
+        made = swap_ref(repo, ref, None, base, may_move=may_move)
+        if not made and read_ref(repo, ref) is None:
+            raise GitConflict(f"{branch} cannot be made")
     found = find_worktree(repo, worktree)
     if found and os.path.isdir(found.root) and not _is_unfinished(found):
         _link(found)
@@ -128,12 +130,12 @@ def ensure(repo: Repo, worktree: Path, branch: str, base: ObjectID) -> None:
     if found is None and os.path.isdir(root) and os.listdir(root):
         if not os.path.isfile(os.path.join(root, ".git")):
             raise GitConflict(f"{worktree} is not empty and is no worktree")
-        _adopt(repo, _add_admin_entry(repo, root, ref), ref)
+        _adopt(repo, _add_admin_entry(repo, root, ref), ref, may_move)
         return
     checkout = found or _add_admin_entry(repo, root, ref)
     _write(os.path.join(checkout.directory, "locked"), INITIALIZING)
     os.makedirs(root, exist_ok=True)
-    reset(checkout, ref)
+    reset(checkout, ref, may_move)
     os.unlink(os.path.join(checkout.directory, "locked"))
 
 
@@ -187,19 +189,22 @@ def _write(path: str, content: bytes) -> None:
     os.rename(prepared, path)
 
 
-def _adopt(repo: Repo, checkout: Checkout, ref: Ref) -> None:
+def _adopt(repo: Repo, checkout: Checkout, ref: Ref, may_move: MayMove) -> None:
     """Take files whose admin entry was pruned back as they are: what was not committed is changed, not lost."""
     objects = Objects(repo)
     _link(checkout)
     with index_lock(checkout.directory) as lock:
+        may_move()
         tree = objects.tree_of(repo.refs[ref])
         lock.write({path: unknown_entry(*entry) for path, entry in tree_entries(objects, tree).items()})
     os.unlink(os.path.join(checkout.directory, "locked"))
 
 
-def reset(checkout: Checkout, ref: Ref) -> None:
+def reset(checkout: Checkout, ref: Ref, may_move: MayMove) -> None:
     """Make HEAD, index and files what *ref* says; on return nothing else is in the worktree."""
     with checkout.open() as repo, index_lock(checkout.directory) as lock:
+        # The lock may have been waited for longer than a lease lasts: what is here now may be the next owner's work.
+        may_move()
         set_head(checkout, ref)
         remove_tree(os.path.join(checkout.root, ".git"))  # a repository that the agent made in its place
         _link(checkout)
@@ -211,8 +216,8 @@ def reset(checkout: Checkout, ref: Ref) -> None:
         filters = Filters(repo, tree)
         try:
             # First out of the way, so that no directory or link of the agent's stands where a file belongs.
-            remove_all_but(files, wanted)
-            lock.write(write_all(files, wanted.items(), objects, filters, index))
+            remove_all_but(files, wanted, may_move)
+            lock.write(write_all(files, wanted.items(), objects, filters, index, may_move))
         finally:
             filters.close()
 
@@ -228,17 +233,18 @@ def set_head(checkout: Checkout, ref: Ref) -> None:
             os.unlink(path)
 
 
-def remove(repo: Repo, worktree: Path, branch: str | None) -> None:
+def remove(repo: Repo, worktree: Path, branch: str | None, may_move: MayMove) -> None:
     """See `Repositories.remove_worktree`."""
     found = find_worktree(repo, worktree)
-    remove_directory(worktree, is_ours=found is not None)
+    remove_directory(worktree, may_move, is_ours=found is not None)
     if found:
+        may_move()
         remove_tree(found.directory)
     if branch:
-        delete_ref(repo, branch_ref(branch))
+        delete_ref(repo, branch_ref(branch), may_move)
 
 
-def remove_directory(worktree: Path, *, is_ours: bool) -> None:
+def remove_directory(worktree: Path, may_move: MayMove, *, is_ours: bool) -> None:
     """Remove a worktree's files. Raises GitConflict for a directory that is a repository itself."""
     root = os.path.realpath(worktree)
     if not is_ours and os.path.isdir(os.path.join(root, ".git")):
@@ -247,5 +253,6 @@ def remove_directory(worktree: Path, *, is_ours: bool) -> None:
     aside = os.path.join(os.path.dirname(root), f".{os.path.basename(root)}.removed")
     if os.path.isdir(root):
         remove_tree(aside)
+        may_move()
         os.rename(root, aside)
     remove_tree(aside)

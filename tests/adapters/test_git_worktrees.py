@@ -2,14 +2,18 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
+from steersman.adapters.git_repositories import GitRepositories
 from steersman.application.git_port import GitConflict
 
-from .conftest import Scratch
+from .conftest import AT, Scratch
+from .test_git_landing import everything
 
 
 def linked(scratch: Scratch) -> set[str]:
@@ -204,6 +208,92 @@ def test_a_reset_leaves_exactly_the_commit(scratch: Scratch) -> None:
     assert scratch.git("branch", "--show-current", cwd=path) == "steersman/child\n"
     assert scratch.rev("elsewhere") != first
     assert scratch.is_sound()
+
+
+class Lapsed(Exception):
+    """What is raised by whoever is asked after the lease ended."""
+
+
+class Lease:
+    """A lease that ends after so many questions, or when it is told to."""
+
+    def __init__(self, questions: int | None = None) -> None:
+        self.left = questions
+
+    def check(self) -> None:
+        if self.left == 0:
+            raise Lapsed
+        if self.left is not None:
+            self.left -= 1
+
+
+CALLS: dict[str, Callable[[GitRepositories, Scratch, Path, str], object]] = {
+    "reset": lambda git, scratch, path, tip: git.reset_worktree(scratch.path, path, "steersman/child", tip),
+    "commit": lambda git, scratch, path, tip: git.commit_worktree(
+        scratch.path, path, "steersman/child", tip, AT, "Work"
+    ),
+    "remove": lambda git, scratch, path, _: git.remove_worktree(scratch.path, path, "steersman/child"),
+    "point": lambda git, scratch, _, tip: git.point_branch(scratch.path, "steersman/child", tip, scratch.rev("other")),
+}
+
+
+@pytest.mark.parametrize(
+    ("call", "lock"),
+    [
+        ("reset", ".git/worktrees/child/index.lock"),
+        ("commit", ".git/worktrees/child/index.lock"),
+        ("commit", ".git/refs/heads/steersman/child.lock"),
+        ("point", ".git/refs/heads/steersman/child.lock"),
+        ("reset", ".git/refs/heads/steersman/child.lock"),
+    ],
+)
+def test_whoever_loses_the_lease_while_it_waits_for_a_lock_changes_nothing(
+    scratch: Scratch, call: str, lock: str
+) -> None:
+    path, lease = scratch.worktree(), Lease()
+    tip = scratch.rev("main")
+    scratch.branch_off("other", {"x": "x\n"}, tip)
+    scratch.write({"README": "edited\n"}, path)
+    held = scratch.path / lock
+    held.touch()
+
+    def next_owner() -> None:
+        lease.left = 0
+        scratch.write({"README": "the next owner's\n", "work": "the next owner's\n"}, path)
+        held.unlink(missing_ok=True)
+
+    if (call, lock[-10:]) == ("reset", "child.lock"):
+        tip = scratch.rev("other")
+    later = Timer(0.3, next_owner)
+    later.start()
+
+    with pytest.raises(Lapsed):
+        CALLS[call](GitRepositories(lease.check), scratch, path, tip)
+
+    later.join()
+
+    assert scratch.rev("steersman/child") == scratch.rev("main")
+    assert scratch.status(path) == " M README\n?? work\n"
+
+
+def test_whoever_loses_the_lease_at_work_stops_there_and_the_next_owner_ends_it(scratch: Scratch) -> None:
+    path = scratch.worktree()
+    first = scratch.commit({f"junk/{number}": "x\n" for number in range(20)}, path)
+    tip = scratch.rev("main")
+    for call in ("reset", "remove"):
+        questions, ended = 0, False
+        while not ended:
+            scratch.worktree(base=tip)
+            scratch.repositories.reset_worktree(scratch.path, path, "steersman/child", first)
+            before = everything(path)
+            try:
+                CALLS[call](GitRepositories(Lease(questions).check), scratch, path, tip)
+                ended = True
+            except Lapsed:
+                assert questions > 0 or everything(path) == before
+                CALLS[call](scratch.repositories, scratch, path, tip)
+            questions += 1
+        assert questions > 2, "it is asked more than once"
 
 
 def test_a_reset_does_not_write_through_a_link_that_the_agent_left(scratch: Scratch) -> None:
