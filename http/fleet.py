@@ -1,65 +1,22 @@
 """Many workers at once: one receipt for each, one batch id, and every refusal told without harm to the rest."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeAlias
-from uuid import uuid4
 
 import msgspec
 from litestar import Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromQuery
-from msgspec import Meta
 
 from ..domain.child_run import ChildRun
-from ..domain.rejected import Forbidden, Invalid, Rejected
 from ..domain.run import Run
 from ..domain.work_plan import Subtask
 from ..domain.worker_command import check
 from ..projections import open_runs
-from .idempotency import Asking, Asks
+from .fleet_batch import Refused, batch_of, decoded, place, refuse_all_forbidden
+from .idempotency import REPLAYED, Asks
 from .problems import refusals
 from .reading import Reads
-from .worker_steering import (
-    Placed,
-    Target,
-    WorkerReceipt,
-    WorkerSteerRequest,
-    as_command,
-    checked,
-    put,
-    target_of,
-    with_effects,
-)
-
-MAX_TARGETS = 1_000
-#: The longest name of a task is a run's id, a colon and a number.
-MAX_TASK_CHARACTERS = 64
-
-Task: TypeAlias = Annotated[str, Meta(max_length=MAX_TASK_CHARACTERS)]
-
-
-class Selector(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Every child of a run that is in this state."""
-
-    run: Annotated[str, Meta(max_length=64)]
-    status: Literal["running", "paused", "active"] = "running"
-
-
-class FleetSteerRequest(WorkerSteerRequest, kw_only=True, forbid_unknown_fields=True):
-    """One command for many workers: name them, or say which."""
-
-    tasks: Annotated[tuple[Task, ...], Meta(max_length=MAX_TARGETS)] = ()
-    selector: Selector | None = None
-
-
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that was not steered, and why."""
-
-    task_id: str
-    status: int
-    error: str
-    message: str
-    retryable: bool
+from .worker_steering import WorkerReceipt, as_command, with_effects
 
 
 class FleetReceipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,21 +58,21 @@ class FleetWorker(msgspec.Struct, frozen=True, kw_only=True):
 )
 def steer_fleet(asking: Asks) -> Response[FleetReceipt]:
     """Steer many workers. 201 when there was a target, whatever became of each: look at `refused`."""
-    request = _decoded(asking.body)
+    request = decoded(asking.body)
     check(as_command(request, "any"))
-    batch_id = str(uuid4())
-    targets, refused = _targets(asking, request)
-    placed: list[Placed] = []
+    with asking.held():
+        batch, replayed = batch_of(asking, request)
+        tried = [place(asking, target, request, batch.batch_id) for target in batch.targets]
     # All receipts before the first wait for an effect: the last worker is to be stopped as soon as the first one.
-    for target in targets:
-        try:
-            placed.append(_place(asking, target, request, batch_id))
-        except Rejected as refusal:
-            refused.append(_told(target.task_id, refusal))
-    if refused and not placed and all(found.status == 403 for found in refused):
-        raise Forbidden(refused[0].message)
-    body = FleetReceipt(batch_id=batch_id, receipts=with_effects(asking, placed), refused=refused)
-    return Response(body, status_code=201, headers={"Steersman-Position": str(asking.services.log.head())})
+    placed = [one.placed for one in tried if one.placed is not None]
+    refused = [*batch.refused, *(one.refused for one in tried if one.refused is not None)]
+    if not placed:
+        refuse_all_forbidden(refused)
+    body = FleetReceipt(batch_id=batch.batch_id, receipts=with_effects(asking, placed), refused=refused)
+    headers = {"Steersman-Position": str(asking.services.log.head())}
+    if replayed and all(one.replayed for one in tried):
+        headers[REPLAYED] = "true"
+    return Response(body, status_code=201, headers=headers)
 
 
 @get("/api/fleet", sync_to_thread=True, responses=refusals(403, 404))
@@ -123,61 +80,6 @@ def list_fleet(reading: Reads, run: FromQuery[str | None] = None) -> Sequence[Fl
     """List the workers that the caller may see: who runs, is paused or waits, since when, and what is under way for them."""
     roots = [reading.access.run(reading.principal, run).root] if run is not None else _open_roots(reading)
     return [worker for root in roots for worker in _workers(reading.services.runs.run(root))]
-
-
-def _decoded(body: bytes) -> FleetSteerRequest:
-    try:
-        request = msgspec.json.decode(body, type=FleetSteerRequest)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Invalid(f"The body is not a fleet command: {error}") from error
-    if bool(request.tasks) == (request.selector is not None):
-        raise Invalid("Send either `tasks` or a `selector`.")
-    return request
-
-
-def _targets(asking: Asking, request: FleetSteerRequest) -> tuple[Sequence[Target], list[Refused]]:
-    """Return whom the command is for, each once however often and by which names it is asked for, and who is refused."""
-    targets: dict[str, Target] = {}
-    refused: list[Refused] = []
-    for task_id in dict.fromkeys(request.tasks if request.selector is None else _selected(asking, request.selector)):
-        try:
-            target = target_of(asking, task_id)
-        except Rejected as refusal:
-            refused.append(_told(task_id, refusal))
-        else:
-            targets.setdefault(target.child_run_id, target)
-    return list(targets.values()), refused
-
-
-def _place(asking: Asking, target: Target, request: FleetSteerRequest, batch_id: str) -> Placed:
-    part = asking.part(target.child_run_id)
-    wanted = checked(part, target, request, batch_id)
-    response = part.once(lambda attempt: put(part, target, wanted, attempt))
-    return Placed(target=target, directive_id=msgspec.json.decode(response.content)["directiveId"])
-
-
-def _told(task_id: str, refusal: Rejected) -> Refused:
-    return Refused(
-        task_id=task_id,
-        status=refusal.status,
-        error=refusal.code,
-        message=str(refusal),
-        retryable=refusal.retryable,
-    )
-
-
-def _selected(asking: Asking, selector: Selector) -> Sequence[str]:
-    root = asking.access.run(asking.principal, selector.run).root
-    states = {"running": ("in_progress",), "paused": ("pausing", "paused")}.get(
-        selector.status, ("pending", "in_progress", "pausing", "paused")
-    )
-    run = asking.services.runs.run(root)
-    parts = run.plan.subtasks.values() if run.plan else ()
-    children = [part.child_run_id for part in parts if part.in_flight and part.child_run_id is not None]
-    found = [child for child in children if run.children[child].status in states]
-    if not found:
-        raise Invalid(f"No child of this run is {selector.status} now.")
-    return found
 
 
 def _open_roots(reading: Reads) -> Sequence[str]:

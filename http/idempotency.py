@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from hashlib import sha256
 from threading import Lock
@@ -16,7 +16,7 @@ from litestar.params import HeaderParameter, RawBody, SkipValidation
 
 from ..application.caller import Answer, Caller, IdempotencyKey
 from ..application.deny_steering import Denials
-from ..application.log_port import AlreadyAnswered, Answered
+from ..application.log_port import AlreadyAnswered, Answered, EventLog
 from ..domain.event import Fact
 from ..domain.rejected import Invalid, Rejected
 from .access import Access
@@ -24,6 +24,8 @@ from .given import Given, Principal, Services
 from .metrics import Metrics
 
 _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+#: The header of an answer that was given before.
+REPLAYED = "Idempotent-Replayed"
 KEY = r"^[\x21-\x7e]{1,255}$"
 
 
@@ -94,6 +96,11 @@ class Command:
         self.told = Answer(status=status, body=msgspec.json.encode(body))
         return self.told
 
+    def keep(self, log: EventLog, status: int, body: object) -> Sequence[Fact]:
+        """Store the answer alone, without a fact, so that every repetition gets it; without a key nothing is stored."""
+        told = self.tell(status, body)
+        return () if self.by.key is None else log.append(self.by.append((), {}, self.clock.now(), told))
+
 
 class Asking:
     """One request that wants something changed."""
@@ -128,7 +135,8 @@ class Asking:
 
     def part(self, name: str) -> "Asking":
         """Return one of several commands that a request asks for; with a key, each has its own part of it."""
-        key = msgspec.structs.replace(self.key, key=f"{self.key.key}#{name}") if self.key is not None else None
+        # The blank is in no key that a client can send, so no request is taken for a part of another one.
+        key = msgspec.structs.replace(self.key, key=f"{self.key.key} {name}") if self.key is not None else None
         return Asking(
             self.services,
             self.access,
@@ -154,9 +162,8 @@ class Asking:
         """
         if self.key is None:
             return self._carry_out(carry_out, location)
-        held = (self.principal.user, self.key.method, self.key.path, self.key.key)
-        with self._in_flight.holding(held):
-            answered = self.services.log.answered(*held)
+        with self.held():
+            answered = self.services.log.answered(*self._row(self.key))
             if answered is not None:
                 return self._replay(self.key, answered, location)
             try:
@@ -164,6 +171,15 @@ class Asking:
             except AlreadyAnswered as already:
                 # Another process stored the same request between our look and our append.
                 return self._replay(self.key, already.answered, location)
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """Keep the request's repetitions in this process away until the block ends. Raises KeyInFlight."""
+        with self._in_flight.holding(self._row(self.key)) if self.key is not None else nullcontext():
+            yield
+
+    def _row(self, key: IdempotencyKey) -> tuple[str, str, str, str]:
+        return self.principal.user, key.method, key.path, key.key
 
     def _carry_out(self, carry_out: Callable[[Command], Sequence[Fact]], location: str | None) -> Response[bytes]:
         command = Command(self._caller(self.key), At(self.services.clock.now()))
@@ -180,7 +196,7 @@ class Asking:
         if answered.body_digest != key.body_digest:
             raise KeySpent(key_state="spent")
         response = _response(Answer(status=answered.status, body=answered.answer), answered.position, location)
-        response.set_header("Idempotent-Replayed", "true")
+        response.set_header(REPLAYED, "true")
         return response
 
 

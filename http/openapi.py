@@ -10,7 +10,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 
-from .fleet import FleetSteerRequest
+from .fleet_batch import FleetSteerRequest
 from .worker_steering import WorkerSteerRequest
 
 PUBLIC_PATHS = frozenset({"/", "/health", "/api/health", "/api/server/info"})

@@ -16,8 +16,9 @@ from steersman.adapters.checkpoint_file import CheckpointFile
 from steersman.adapters.log_opening import accept_restore, rotate_key
 from steersman.adapters.memory import SYSTEM_CLOCK
 from steersman.adapters.signed_note import parse_checkpoint, sign
+from steersman.application.log_port import Append, Idempotency
 from steersman.tests.audit.conftest import Loot, World, attack_bundle
-from steersman.tests.audit.facts import effect, put, received, said, steered, unsteered
+from steersman.tests.audit.facts import AT, effect, put, received, said, steered, unsteered
 from steersman.tests.audit.test_opening import restored
 from steersman.tests.audit.test_tampering import found
 
@@ -37,6 +38,19 @@ def test_restarts_rotations_and_erased_texts_are_no_tampering(world: World) -> N
     verdict = world.audit(pins=pins, hmac_keys=world.hmac_keys)
     assert (verdict.verdict, verdict.finding, verdict.erased, verdict.pinned) == ("clean", None, 9, True)
     assert (verdict.facts, verdict.chained, len(verdict.signing_key_ids)) == (19, 19, 4)
+
+
+def test_an_answer_that_is_stored_without_a_fact_is_no_tampering(store: World) -> None:
+    log = store.open()
+    unsteered(log, "one")
+    head, pin = log.head(), log.checkpoint()
+    kept = Idempotency(principal="ada", method="POST", path="/", key="k", body_digest="b", status=201, answer=b"{}")
+    log.append(Append(drafts=(), expected={}, at=AT, principal="ada", command_id="c", idempotency=kept))
+    assert (log.head(), log.checkpoint()) == (head, pin)
+    log.close()
+    again = store.open()
+    unsteered(again, "two")
+    assert store.audit(pins=[pin, again.checkpoint()], hmac_keys=store.hmac_keys).verdict == "clean"
 
 
 def test_processes_that_append_together_leave_one_sound_log(store: World) -> None:

@@ -294,6 +294,22 @@ def test_two_requests_with_one_key_in_one_batch_have_one_effect(store: Store) ->
     assert second.answered.position == recorder.head() == 1
 
 
+def test_an_answer_is_stored_also_without_a_fact(store: Store) -> None:
+    log, other = store.open(), store.open()
+    log.append(append("c1", note("s")))
+    kept = append("c2", expected={}, idempotency=request("k", answer=b"found"))
+    assert list(log.append(kept)) == []
+    answer = Answered(body_digest="b0d1", status=201, answer=b"found", position=1)
+    assert other.answered("ada", "POST", "/steer", "k") == answer
+    # The second is the first one again after a lost acknowledgement: without facts, its own answer is what it finds.
+    for late in (append("c3", note("t"), idempotency=request("k")), kept):
+        with pytest.raises(AlreadyAnswered) as refused:
+            other.append(late)
+        assert refused.value.answered == answer
+    assert [fact.position for fact in log.read()] == [1]
+    assert other.append(append("c4", note("t")))[0].position == 2
+
+
 def test_a_refused_append_leaves_no_answer(store: Store) -> None:
     log = store.open()
     log.append(append("c1", note("s")))
