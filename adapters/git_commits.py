@@ -1,8 +1,11 @@
 """Commit a worktree: its files, whatever the agent did to its git, become the one commit that follows the parent."""
 
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from dulwich.index import IndexEntry
+from dulwich.objects import Commit as MadeCommit
 from dulwich.objects import ObjectID
 from dulwich.refs import Ref
 from dulwich.repo import Repo
@@ -19,21 +22,32 @@ from .git_worktrees import Checkout, set_head
 
 
 def commit(checkout: Checkout, ref: Ref, parent: ObjectID, at: datetime, message: str, may_move: MayMove) -> Commit:
-    """Commit the files as they are on *parent*; on return branch, HEAD and index say so. Raises GitConflict."""
+    """
+    Commit the files as they are on *parent*; on return branch, HEAD and index say so. Raises GitConflict.
+
+    If a call that died made the commit and moved the branch to it, that one is returned, whatever the files are now.
+    """
+    make = partial(new_commit, parents=[parent], at=at, message=message)
     with checkout.open() as repo, index_lock(checkout.directory) as lock:
         objects = Objects(repo)
         before = objects.tree_of(parent)
         entries = _stage(checkout, repo, objects, before)
         tree = objects.tree({path: (entry.mode, entry.sha) for path, entry in entries.items()})
-        made = parent if tree == before else objects.add(new_commit(tree, [parent], at, message))
+        made = parent if tree == before else objects.add(make(tree))
         # Durable before the branch may point to it. If we crash from here on, the redo makes the same commit.
         objects.flush()
         # Also where the branch need not move: HEAD and index are written.
         may_move()
-        _move_from_anywhere(repo, ref, parent, made, may_move)
+        present = read_ref(repo, ref)
+        earlier = _made_before(repo, objects, ref, present, parent, make)
+        if earlier is not None and earlier != made:
+            # Something wrote a file since: a server that the agent left running. It is a change for the next commit.
+            made, entries = earlier, _as_committed(entries, objects, earlier)
+        if not swap_ref(repo, ref, present, made, may_move=may_move):
+            raise GitConflict(f"{ref.decode()} moved meanwhile")
         set_head(checkout, ref)
         lock.write(entries)
-        return Commit(commit=made.decode(), tree=tree.decode())
+        return Commit(commit=made.decode(), tree=objects.tree_of(made).decode())
 
 
 def tree_now(checkout: Checkout) -> str:
@@ -62,21 +76,45 @@ def _stage(checkout: Checkout, repo: Repo, objects: Objects, before: ObjectID) -
         filters.close()
 
 
-def _move_from_anywhere(repo: Repo, ref: Ref, parent: ObjectID, made: ObjectID, may_move: MayMove) -> None:
-    present = read_ref(repo, ref)
-    if present not in (parent, made) and present is not None:
-        if not ref.startswith(HEADS + b"steersman/"):
-            raise GitConflict(f"{ref.decode()} is not at {parent.decode()}")
-        if _is_ours_on(repo, parent, present):
-            raise GitConflict(f"{ref.decode()} already has another commit of ours on {parent.decode()}")
-    if not swap_ref(repo, ref, present, made, may_move=may_move):
-        raise GitConflict(f"{ref.decode()} moved meanwhile")
+def _made_before(
+    repo: Repo,
+    objects: Objects,
+    ref: Ref,
+    present: ObjectID | None,
+    parent: ObjectID,
+    make: Callable[[ObjectID], MadeCommit],
+) -> ObjectID | None:
+    """
+    Return the commit on *parent* that *make* makes of some tree and that the branch holds, None if it holds none.
+
+    Raises GitConflict where another commit of ours is there, or where a branch of the user's is anywhere else.
+    """
+    if present is None or present == parent:
+        return None
+    ours = [
+        entry.commit
+        for entry in repo.get_walker(include=[present], exclude=[parent])
+        if entry.commit.committer == IDENTITY
+    ]
+    first = [commit for commit in ours if commit.parents[:1] == [parent]]
+    if not first and ref.startswith(HEADS + b"steersman/"):
+        return None  # Whatever the agent committed is in its files.
+    names = {make(commit.tree).id for commit in first}
+    if {commit.id for commit in first} != names or len(names) != 1:
+        raise GitConflict(f"{ref.decode()} is not at {parent.decode()}, nor at what follows it here")
+    [name] = names
+    continued = any(commit.parents[:1] == [name] for commit in ours)
+    if continued or not (present == name or ref.startswith(HEADS + b"steersman/")):
+        raise GitConflict(f"{ref.decode()} goes on from {name.decode()} already")
+    return name
 
 
-def _is_ours_on(repo: Repo, parent: ObjectID, tip: ObjectID) -> bool:
-    """Return whether a commit of ours that continues *parent* is part of *tip*."""
-    for entry in repo.get_walker(include=[tip], exclude=[parent]):
-        commit = entry.commit
-        if commit.committer == IDENTITY and commit.parents[:1] == [parent]:
-            return True
-    return False
+def _as_committed(entries: dict[bytes, IndexEntry], objects: Objects, made: ObjectID) -> dict[bytes, IndexEntry]:
+    """Return the index that says what the commit holds, and of the files that differ nothing."""
+    index: dict[bytes, IndexEntry] = {}
+    for path, (mode, name) in objects.files(objects.tree_of(made)):
+        staged = entries.get(path)
+        if staged is None or (staged.mode, staged.sha) != (mode, name):
+            staged = unknown_entry(mode, name)
+        index[path] = staged
+    return index

@@ -131,9 +131,10 @@ class GitRepositories:
         Commit everything that is changed in the worktree on top of *parent* and move *branch* to it.
 
         Where the agent committed by itself, or moved the branch, its files are what counts: they become the one
-        commit on *parent*, and the branch moves from wherever the agent left it. It does not move if a commit of
-        ours stands on *parent* there already: that is somebody who came first (GitConflict). A branch that the agent
-        switched to is never moved; the worktree is back on *branch* afterwards.
+        commit on *parent*, and the branch moves from wherever the agent left it. If a commit of ours of the same time
+        and message stands on *parent* there already, that is this call, cut short, and what it made is returned.
+        Another one is somebody who came first (GitConflict). A branch that the agent switched to is never moved; the
+        worktree is back on *branch* afterwards.
 
         Submodules stay at the commit that is recorded; repositories that the agent made below are left alone.
         """

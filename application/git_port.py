@@ -163,8 +163,9 @@ class Repositories(Protocol):
         """
         Commit everything that is changed in the worktree on top of *parent* and move *branch* from *parent* to it.
 
-        The commit is a function of the files, parent, time and message, so a redo makes the same one. Without a
-        change nothing is committed and *parent* is returned. Raises CommitFailed, GitConflict.
+        The commit is a function of the files, parent, time and message, so a redo makes the same one; where *branch*
+        is at it already, it is returned, also if the files changed since. Without a change nothing is committed and
+        *parent* is returned. Raises CommitFailed, GitConflict.
         """
         ...
 

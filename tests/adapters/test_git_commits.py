@@ -3,7 +3,7 @@
 import os
 import stat
 import subprocess
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -275,6 +275,49 @@ def test_somebody_who_committed_first_is_not_overwritten(scratch: Scratch) -> No
         commit(scratch, path)
 
     assert scratch.rev("steersman/child") == second.commit
+
+
+@pytest.mark.parametrize("since", ["edited", "put back", "committed", "switched"])
+def test_a_redo_after_the_branch_moved_returns_what_was_made_whatever_the_files_are_now(
+    scratch: Scratch, since: str
+) -> None:
+    path = scratch.worktree()
+    scratch.write({"README": "work\n", "log": "1\n"}, path)
+    made = commit(scratch, path)
+    # The service dies here; something that the agent left running goes on.
+    if since == "put back":
+        scratch.write({"README": "one\n", "log": None}, path)
+    else:
+        scratch.write({"log": "1\n2\n", "late": "late\n"}, path)
+    if since == "committed":
+        scratch.commit({}, path)
+    if since == "switched":
+        scratch.git("checkout", "-q", "-b", "elsewhere", cwd=path)
+
+    assert [commit(scratch, path) for _ in range(2)] == [made, made]
+
+    assert scratch.rev("steersman/child") == made.commit == scratch.rev("HEAD", cwd=path)
+    changed = {"put back": " M README\n D log\n"}.get(since, " M log\n?? late\n")
+    assert scratch.status(path) == changed
+    assert scratch.git("show", f"{commit(scratch, path, made.commit).commit}^:README") == "work\n"
+    assert scratch.is_sound()
+
+
+def test_a_commit_of_another_turn_on_the_same_parent_is_no_redo(scratch: Scratch) -> None:
+    path = scratch.worktree()
+    scratch.write({"README": "work\n"}, path)
+    parent = scratch.rev("main")
+    made = commit(scratch, path)
+    scratch.write({"README": "other\n"}, path)
+
+    for at, message in (
+        (AT, "Work\n\nSteersman-Turn: t2\n"),
+        (AT + timedelta(seconds=1), "Work\n\nSteersman-Turn: t1\n"),
+    ):
+        with pytest.raises(GitConflict):
+            scratch.repositories.commit_worktree(scratch.path, path, "steersman/child", parent, at, message)
+
+    assert scratch.rev("steersman/child") == made.commit
 
 
 def test_no_branch_but_ours_is_moved_from_where_the_agent_left_it(scratch: Scratch) -> None:
