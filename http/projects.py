@@ -22,7 +22,7 @@ from ..domain.rejected import Invalid, ProjectNotFound
 from ..projections import project_view, run_list
 from ..projections.project_view import ProjectView
 from ..projections.run_list import RunSummary
-from .idempotency import Asks, Command
+from .idempotency import Asking, Asks, Command
 from .problems import refusals
 from .reading import DEFAULT_PAGE, MAX_PAGE, Reads, only_once
 
@@ -101,7 +101,11 @@ def create_project(data: JSONBody[ProjectRequest], asking: Asks) -> Response[byt
             # What a file system says about a name that is too long, or about a directory that is closed to us.
             raise UnusableDirectory(f"`working_directory` cannot be looked at: {error}") from error
 
-    return asking.once(carry_out, "/api/projects/{project_id}")
+    response = asking.once(carry_out, "/api/projects/{project_id}")
+    response.content = msgspec.json.encode(
+        _worded(asking, msgspec.json.decode(response.content, type=ProjectView), data)
+    )
+    return response
 
 
 def _gates(data: ProjectRequest, agents: Agents) -> tuple[GateSpec, ...]:
@@ -121,14 +125,15 @@ def _refuse_unsupported(data: ProjectRequest) -> None:
 
 
 def _created(draft: Draft, command: Command) -> ProjectView:
+    """Return the answer as it is kept: words can be erased, so there are none in it, and each answer is given its own."""
     event = draft.event
     assert isinstance(event, ProjectCreated)
     at = command.clock.now().isoformat()
     return ProjectView(
         project_id=event.project_id,
-        name=event.name.value,
+        name=None,
         origin=event.origin,
-        working_directory=event.working_directory.value,
+        working_directory=None,
         default_branch=event.default_branch,
         owner=event.owner,
         default_provider=event.default_provider,
@@ -137,6 +142,13 @@ def _created(draft: Draft, command: Command) -> ProjectView:
         created_at=at,
         updated_at=at,
     )
+
+
+def _worded(asking: Asking, kept: ProjectView, data: ProjectRequest) -> ProjectView:
+    """Return the answer with its words, also when it is given again. Raises ProjectNotFound: it was deleted since."""
+    project = asking.access.known(kept.project_id)
+    # A repetition has the same body, so the name is the one that was given then.
+    return msgspec.structs.replace(kept, name=data.name, working_directory=project.working_directory.value)
 
 
 @get("/api/projects", sync_to_thread=True, responses=refusals())

@@ -12,6 +12,7 @@ from ..application.register_project import join_team
 from ..application.start_orchestration import UnknownModel
 from ..domain.event import Draft
 from ..domain.project import AddMember, MemberAdded
+from ..domain.project_changes import member_of
 from ..domain.rejected import NotFound
 from ..domain.team import ROLES, Member, Role, next_name
 from .idempotency import Asks, Command
@@ -102,25 +103,20 @@ def add_member(project_id: FromPath[str], data: JSONBody[MemberRequest], asking:
             command.by,
             services.log,
             command.clock,
-            lambda draft: command.tell(200, _joined(draft, command)),
+            # What somebody wrote is not kept with the answer: it is filled in whenever it is given.
+            lambda draft: command.tell(200, {"name": _joined(draft)}),
         )
 
-    return asking.once(carry_out)
+    response = asking.once(carry_out)
+    name = msgspec.json.decode(response.content)["name"]
+    response.content = msgspec.json.encode(shown(member_of(asking.access.known(project_id), name)))
+    return response
 
 
-def _joined(draft: Draft, command: Command) -> MemberBody:
+def _joined(draft: Draft) -> str:
     event = draft.event
     assert isinstance(event, MemberAdded)
-    since = command.clock.now().isoformat()
-    return shown(
-        Member(
-            name=event.name,
-            role_id=event.role_id,
-            role_title=event.role_title,
-            model_id=event.model_id,
-            since=since,
-        )
-    )
+    return event.name
 
 
 def shown(member: Member) -> MemberBody:

@@ -106,12 +106,12 @@ def put_charter(
     project_id: FromPath[str], name: FromPath[str], data: JSONBody[CharterRequest], asking: Asks
 ) -> Response[bytes]:
     """Replace a member's charter."""
-    return told(
-        asking,
-        project_id,
-        lambda project: project_changes.replace_charter(project, name, data.content),
-        CharterBody(member_name=name, content=data.content),
+    response = told(
+        asking, project_id, lambda project: project_changes.replace_charter(project, name, data.content), None
     )
+    # Words can be erased, so none are kept with the answer. A repetition has the same body.
+    response.content = msgspec.json.encode(CharterBody(member_name=name, content=data.content))
+    return response
 
 
 @get(

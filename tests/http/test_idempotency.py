@@ -179,8 +179,8 @@ class Racing:
                     method=mine.method, path=mine.path, key=mine.key, body_digest=self._body_digest or mine.body_digest
                 ),
             )
-            told = Answer(status=201, body=b'{"project_id":"theirs"}')
-            self._log.append(twin.append((), {}, append.at, told))
+            told = Answer(status=mine.status, body=mine.answer)
+            (self.stored,) = self._log.append(twin.append(append.drafts, append.expected, append.at, told))
         return self._log.append(append)
 
 
@@ -189,15 +189,15 @@ def test_who_loses_the_race_at_the_append_replays_the_winner(
     services: Services, repository: Path, digest: str | None, status: int
 ) -> None:
     head = services.log.head()
-    with served(replace(services, log=Racing(services.log, digest))) as url:
+    with served(replace(services, log=(racing := Racing(services.log, digest)))) as url:
         api = Api(services, url)
         with api.stack:
             response = api.client().post("/api/projects", json=project(repository), headers=key(f"i{status}"))
             assert response.status_code == status
             if status == 201:
-                assert response.json() == {"project_id": "theirs"}
+                assert response.json()["project_id"] == racing.stored.event.project_id
                 assert response.headers["idempotent-replayed"] == "true"
-    assert services.log.head() == head
+    assert services.log.head() == head + 1, "the winner's, and nothing of the loser's"
 
 
 class MovableClock(SystemClock):
