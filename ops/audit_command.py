@@ -18,6 +18,7 @@ from ..adapters.memory import SYSTEM_CLOCK
 from ..adapters.signed_note import NoteInvalid, parse_checkpoint
 from ..application.verdict import Finding, Verdict
 from .audit_sources import audit_data, counting, keeping, read_hmac_keys, read_pin, reading
+from .data_dir import alone_in
 from .output import note, plain, print_json
 from .refused import Refused
 from .settings import data_option, json_option, read_settings
@@ -123,8 +124,10 @@ def rotate(data: Path | None) -> None:
 @command.command("accept-restore")
 @data_option
 def accept(data: Path | None) -> None:
-    """Go on from a backup that was put back: under a new name, with a fact that says what was lost."""
-    with keeping(read_settings(data)) as (recorder, ring, file):
+    """Go on from a backup that was put back, while nobody serves: under a new name, with a fact that says what was lost."""
+    settings = read_settings(data)
+    # A process that serves has looked at the store already, and would go on refusing what is accepted here.
+    with keeping(settings) as (recorder, ring, file), alone_in(settings.data):
         opened = accept_restore(recorder, SYSTEM_CLOCK, ring, file)
         signer = recorder.tree_head().signer
     note(f"The log goes on as {opened.origin}. Before, {opened.prior_origin} had signed {opened.prior_size} facts.")
@@ -132,6 +135,7 @@ def accept(data: Path | None) -> None:
         note(f"It is signed by {signer.signing_id}. If that key has leaked: steersman audit rotate-key")
     note("Tokens that were revoked after the backup was made work again, unless you kept the tokens.db of before.")
     note("Look, and revoke them once more: steersman token list")
+    note("Then start every replica again." if settings.database else "Then start the service again.")
 
 
 def _receipt_in(path: Path, key: str) -> Verdict:

@@ -148,6 +148,9 @@ def test_the_keeper_s_commands_rotate_keys_and_accept_a_restore(store: World, ru
     told = run("accept-restore").stderr
     assert "had signed 21 facts" in told
     assert "revoked after the backup was made work again" in told
+    assert told.endswith(
+        "Then start every replica again.\n" if store.kind == "postgres" else "start the service again.\n"
+    )
     run("accept-restore", expect=1)
     run("rotate-key")
     log = store.open()

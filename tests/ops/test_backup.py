@@ -134,6 +134,8 @@ def test_what_was_signed_after_a_backup_has_to_be_accepted_as_lost(
     assert "steersman_log_rolled_back 1.0" in api.http.get("/metrics").text
     (said,) = [line for line in service.log.splitlines() if "the store was put back" in line]
     assert (json.loads(said)["level"], remedy in json.loads(said)["reason"]) == ("error", True)
+    beside = steersman("audit", "accept-restore", "--data", service.data, expect=1)
+    assert f"(pid {service.process and service.process.pid}) serves" in beside
     service.stop()
     steersman("audit", "accept-restore", "--data", service.data)
     api = Api(service.start())
