@@ -1,16 +1,28 @@
 """What a file's content is in the repository and in a checkout, and which files git does not look at."""
 
 import os
-from collections.abc import Generator
+import stat
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from io import BytesIO
 
-from dulwich.attrs import AttributeValue, GitAttributes
+from dulwich.attrs import (
+    AttributeValue,
+    GitAttributes,
+    Pattern,
+    compile_gitattributes_patterns,
+    parse_git_attributes,
+)
 from dulwich.config import Config
 from dulwich.errors import GitProtocolError
 from dulwich.filters import FilterBlobNormalizer, FilterContext, FilterDriver, FilterError, FilterRegistry
 from dulwich.ignore import IgnoreFilter, IgnoreFilterManager, default_user_ignore_filter_path
 from dulwich.objects import Blob, ObjectID
+from dulwich.refs import Ref
 from dulwich.repo import Repo
+
+from .git_objects import Objects
+from .git_refs import read_ref
 
 
 class ConfiguredFilters(FilterRegistry):
@@ -38,7 +50,7 @@ class Attributes(GitAttributes):
     def __init__(self, repo: Repo, tree: ObjectID | None) -> None:
         """Read them; those of directories from *tree*, or from the checkout where *tree* is None."""
         super().__init__()
-        self._directories = repo.get_gitattributes(tree)
+        self._directories = _attributes_of(repo, tree)
         config = repo.get_config_stack()
         try:
             own = os.path.expanduser(os.fsdecode(config.get((b"core",), b"attributesFile")))
@@ -47,7 +59,7 @@ class Attributes(GitAttributes):
                 os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "git", "attributes"
             )
         self._own = _attributes_file(own)
-        # The library looks for it in the git directory of a linked worktree, git in the common one.
+        # Not in the git directory of a linked worktree.
         self._shared = _attributes_file(os.path.join(repo.commondir(), "info", "attributes"))
 
     def match_path(self, path: bytes) -> dict[bytes, AttributeValue]:
@@ -57,6 +69,38 @@ class Attributes(GitAttributes):
             if source is not None:
                 found.update(source.match_path(path))
         return found
+
+
+def _attributes_of(repo: Repo, tree: ObjectID | None) -> GitAttributes:
+    """
+    Return what every `.gitattributes` of *tree* says, or where it is None of the checkout, HEAD's where that has none.
+
+    The library's own reader takes whatever has that name for a file, a directory or a pipe too.
+    """
+    objects, root = Objects(repo), repo.path if tree is None else None
+    if tree is None and (head := read_ref(repo, Ref(b"HEAD"))):
+        tree = objects.tree_of(head)
+
+    def load(directory: bytes) -> list[tuple[Pattern, Mapping[bytes, AttributeValue]]]:
+        name = directory + b"/.gitattributes" if directory else b".gitattributes"
+        path = os.path.join(root, os.fsdecode(name)) if root is not None else ""
+        if _is_file(path):
+            with open(path, "rb") as file:
+                return compile_gitattributes_patterns(parse_git_attributes(file), name, directory)
+        entry = objects.find(tree, name) if tree is not None else None
+        if entry is None or not stat.S_ISREG(entry[0]):
+            return []
+        return compile_gitattributes_patterns(parse_git_attributes(BytesIO(objects.blob(entry[1]))), name, directory)
+
+    return GitAttributes(load(b""), directory_loader=load)
+
+
+def _is_file(path: str) -> bool:
+    """Return whether a regular file is at the path, and no link to one."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _attributes_file(path: str) -> GitAttributes | None:
@@ -114,6 +158,12 @@ class Ignored(IgnoreFilterManager):
             if os.path.isfile(path := os.path.expanduser(path)):
                 lists.append(IgnoreFilter.from_path(path, ignore_case))
         super().__init__(root, lists, ignore_case)
+
+    def _load_path(self, path: str) -> IgnoreFilter | None:
+        """What is no regular file says nothing, as in git; the library opens also a directory, or waits for a pipe."""
+        if path not in self._path_filters and not _is_file(os.path.join(self._top_path, path, ".gitignore")):
+            self._path_filters[path] = None
+        return super()._load_path(path)
 
     def _is_dir(self, path: str) -> bool:
         """Only what is written with a slash is a directory: a symbolic link to one is none."""

@@ -371,6 +371,44 @@ def test_line_endings_and_filters_are_applied_as_git_would(scratch: Scratch) -> 
     assert scratch.git("show", f"{made.commit}:loud.up") == "SILENT\n"
 
 
+@pytest.mark.parametrize("kind", ["directory", "pipe", "link"])
+@pytest.mark.parametrize("name", [".gitignore", ".gitattributes"])
+def test_what_has_the_name_of_a_list_and_is_no_file_is_no_list(scratch: Scratch, name: str, kind: str) -> None:
+    path, outside = scratch.worktree(), scratch.home / "outside"
+    scratch.write({"sub/work.txt": "one\r\n", "work.txt": "one\r\n"}, path)
+    outside.write_text("* text\nwork.txt\n")
+    for place in (path / name, path / "sub" / name):
+        match kind:
+            case "directory":
+                scratch.write({f"{name}/work.txt": "*.txt\n"}, place.parent)
+            case "pipe":
+                os.mkfifo(place)
+            case _:
+                place.symlink_to(outside)
+    descriptors = len(os.listdir("/proc/self/fd"))
+
+    made = commit(scratch, path)
+
+    assert scratch.git("show", f"{made.commit}:sub/work.txt") == scratch.git("show", f"{made.commit}:work.txt")
+    assert scratch.git("show", f"{made.commit}:work.txt") == "one\r\n"
+    listed = scratch.git("ls-tree", "-r", "--name-only", made.commit, name, f"sub/{name}").split()
+    inner = {"directory": [f"{name}/work.txt", f"sub/{name}/work.txt"], "link": [name, f"sub/{name}"]}
+    assert listed == inner.get(kind, [])
+    assert kind == "pipe" or scratch.status(path) == ""
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+@pytest.mark.parametrize("name", ["exclude", "attributes"])
+def test_a_list_of_the_repository_that_is_a_directory_is_no_list(scratch: Scratch, name: str) -> None:
+    path = scratch.worktree()
+    scratch.write({f".git/info/{name}/x": "x\n", f".git/worktrees/child/info/{name}/x": "x\n"})
+    scratch.write({"work": "work\n"}, path)
+
+    made = commit(scratch, path)
+
+    assert scratch.git("show", f"{made.commit}:work") == "work\n"
+
+
 def test_autocrlf_does_not_rewrite_what_was_committed_with_carriage_returns(scratch: Scratch) -> None:
     scratch.commit({"mixed.txt": "a\r\nb\n"})
     scratch.git("config", "core.autocrlf", "true")
