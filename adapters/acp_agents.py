@@ -13,6 +13,7 @@ from .acp_session import AcpSession
 from .agent_process import AgentProcess, Launch
 from .agents_file import AgentCommand, agent_environment, find_command, read_agents
 
+#: What an agent gets until its session is open, from its program's start on. Whoever ends it may wait for that long.
 START_TIMEOUT_SECONDS = 30.0
 #: How often closing looks whether a session that is being opened has come so far that it can be ended.
 OPENING_POLL_SECONDS = 0.01
@@ -113,18 +114,24 @@ class AcpAgents:
         self.close()
 
     @asynccontextmanager
-    async def _started(self, launch: Launch, request: SessionRequest) -> AsyncGenerator[AcpSession]:
+    async def _started(self, launch: Launch, request: SessionRequest, deadline: float) -> AsyncGenerator[AcpSession]:
         """Give a new session, which is not open yet; closing waits for the end of this."""
         if self._is_closing:
             raise AgentFailed("agent_exited", "the service ends", retryable=True)
         self._opening += 1
         try:
-            yield await self._start(launch, request)
+            yield await self._start(launch, request, deadline)
         finally:
             self._opening -= 1
 
-    async def _start(self, launch: Launch, request: SessionRequest) -> AcpSession:
-        process = await AgentProcess.start(launch, self._until, self._held)
+    async def _start(self, launch: Launch, request: SessionRequest, deadline: float) -> AcpSession:
+        try:
+            async with asyncio.timeout_at(deadline):
+                process = await AgentProcess.start(launch, self._until, self._held)
+        except TimeoutError:
+            raise AgentFailed(
+                "agent_start_timeout", "the agent's program did not start in time", retryable=True
+            ) from None
         self._processes.add(process)
         process.extend(self._until)  # it may have been renewed while this one started
         session = AcpSession(self._loop, process, request)
@@ -133,20 +140,24 @@ class AcpAgents:
         return session
 
     async def _delete_sessions(self, launch: Launch, request: SessionRequest, directories: Sequence[Path]) -> bool:
-        async with self._started(launch, request) as session:
+        async with self._started(launch, request, self._deadline()) as session:
             try:
                 return await session.delete_sessions(directories, self._start_timeout_seconds)
             finally:
                 await session.shut()
 
     async def _open(self, launch: Launch, request: SessionRequest, model: str | None) -> AcpSession:
-        async with self._started(launch, request) as session:
+        deadline = self._deadline()
+        async with self._started(launch, request, deadline) as session:
             try:
-                await session.open(self._start_timeout_seconds, model)
+                await session.open(deadline, model)
             except BaseException:
                 await session.shut()
                 raise
             return session
+
+    def _deadline(self) -> float:
+        return self._loop.time() + self._start_timeout_seconds
 
     def _forget(self, session: AcpSession, process: AgentProcess) -> None:
         self._sessions.discard(session)

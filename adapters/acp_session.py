@@ -131,9 +131,9 @@ class AcpSession:
 
     # On the loop's thread
 
-    async def open(self, timeout_seconds: float, model: str | None) -> None:
-        """Say hello, then open or load the session and choose the model. Raises AgentFailed."""
-        opening = self._opening(timeout_seconds)
+    async def open(self, deadline: float, model: str | None) -> None:
+        """Say hello, then open or load the session and choose the model, all before the deadline. Raises AgentFailed."""
+        opening = self._opening(lambda: deadline - self._loop.time())
         self._capabilities = await opening.say_hello()
         if self._request.session_id is None:
             self._session_id = await opening.begin()
@@ -146,13 +146,13 @@ class AcpSession:
 
     async def delete_sessions(self, directories: Sequence[Path], timeout_seconds: float) -> bool:
         """Instead of opening a session, delete those of these directories, if the agent can. Raises AgentFailed."""
-        opening = self._opening(timeout_seconds)
+        opening = self._opening(lambda: timeout_seconds)
         await opening.say_hello()
         return await opening.delete_sessions([str(directory) for directory in directories])
 
-    def _opening(self, timeout_seconds: float) -> Opening:
+    def _opening(self, left: Callable[[], float]) -> Opening:
         async def ask(method: str, params: dict[str, Any]) -> object:
-            return await self._ask(method, params, timeout_seconds)
+            return await self._ask(method, params, max(0.0, left()))
 
         return Opening(ask, str(self._request.cwd))
 
@@ -226,7 +226,8 @@ class AcpSession:
             request.cancel()
             if self._failure.done():
                 raise again(self._failure.result())
-            raise AgentFailed("agent_start_timeout", f"{method} took more than {timeout_seconds} s", retryable=True)
+            late = f"the agent is not ready in time: {method} took more than {timeout_seconds:.1f} s"
+            raise AgentFailed("agent_start_timeout", late, retryable=True)
         try:
             return request.result()
         except RequestError as error:

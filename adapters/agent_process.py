@@ -64,7 +64,7 @@ class AgentProcess:
 
         Raises AgentFailed (agent_not_installed) if it cannot be started.
         """
-        popen, ours = await asyncio.to_thread(start_keeper, launch.env, held)
+        popen, ours = await _keeper_of_its_own(launch.env, held)
         process = cls(asyncio.get_running_loop(), popen, ours["control"])
         await process._attach(ours)
         process.extend(until)
@@ -205,6 +205,21 @@ class AgentProcess:
             data = line.encode()
             while self._control >= 0 and data:
                 data = data[os.write(self._control, data) :]
+
+
+async def _keeper_of_its_own(
+    env: Mapping[str, str], held: Sequence[int]
+) -> "tuple[subprocess.Popen[bytes], dict[str, int]]":
+    """Start a keeper. Whoever is cancelled meanwhile waits until there is one, and ends it: else nobody would."""
+    starting = asyncio.ensure_future(asyncio.to_thread(start_keeper, env, held))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        popen, ours = await starting
+        for descriptor in ours.values():
+            os.close(descriptor)
+        await asyncio.to_thread(popen.wait)
+        raise
 
 
 def start_keeper(env: Mapping[str, str], held: Sequence[int] = ()) -> "tuple[subprocess.Popen[bytes], dict[str, int]]":

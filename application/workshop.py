@@ -10,7 +10,7 @@ from threading import Lock
 from uuid import uuid4
 
 from ..domain.run import Run
-from .agent_port import Agents, AgentSession, SessionRequest
+from .agent_port import AgentFailed, Agents, AgentSession, SessionRequest
 from .caller import service
 from .git_port import Repositories
 from .ports import Commands, SignalFiles, Wakeups
@@ -20,12 +20,16 @@ from .tenure import Alone, Tenure
 POLL_SECONDS = 1.0
 #: How long an agent may show no sign of work.
 STALL_SECONDS = 300.0
-#: Longer than an agent may take to start.
+#: How long an agent that is being started is waited for: much longer than it may take.
 OPEN_SECONDS = 60.0
 
 
 class Closing(Exception):
     """The service is going down: what was being done is left as it stands, and the next start goes on from there."""
+
+
+class StillOpening(Exception):
+    """An agent is being started and does not come to an end of it, so nobody can say what of it is alive."""
 
 
 class _Place:
@@ -34,6 +38,11 @@ class _Place:
     def __init__(self) -> None:
         self.session: AgentSession | None = None
         self.opened = Flag()
+        #: Whether somebody ended the run: an agent that is only being started then does not begin to work.
+        self.is_killed = False
+        self.killed: tuple[int, ...] = ()
+        #: Whether whoever had it has left. It is here as long as something of its agent may be alive.
+        self.is_left = False
         #: Held while the agent is killed, so that nobody closes it before its killer knows what was killed.
         self.ending = Lock()
 
@@ -142,14 +151,15 @@ class Workshop:
         """
         if self.closing:
             raise Closing
-        place = _Place()
-        with self._lock:
-            self._places[request.run_id] = place
-        session: AgentSession | None = None
+        place = self._take_place(request.run_id)
         try:
             still_wanted()
             self.tenure.check()
             session = place.session = self.agents.open(request)
+            if place.is_killed:
+                # Before anybody is told that it is open: its killer may have given up waiting for that.
+                place.killed = tuple(session.kill())
+                raise AgentFailed("agent_exited", "the agent was killed while it was being started", retryable=True)
             place.opened.set()
             # close() may have looked before the session was there; it must not outlive the service.
             if self.closing:
@@ -157,38 +167,75 @@ class Workshop:
             yield session
         finally:
             place.opened.set()
-            with self._lock:
-                if self._places.get(request.run_id) is place:
-                    del self._places[request.run_id]
-            if session is not None:
-                with place.ending:
-                    session.close()
+            self._leave_place(request.run_id, place)
+
+    def _take_place(self, run_id: str) -> _Place:
+        """Give a run its place, once nothing is alive of an agent that could not be ended there before."""
+        with self._lock:
+            earlier = self._places.get(run_id)
+        if earlier is not None and earlier.is_left:
+            self.kill(run_id)
+        place = _Place()
+        with self._lock:
+            self._places[run_id] = place
+        return place
+
+    def _leave_place(self, run_id: str, place: _Place) -> None:
+        place.is_left = True
+        if place.session is not None:
+            # Still in its place, so that nobody takes the run for ended while its agent lives. If it cannot be ended it
+            # stays there, for whoever ends the run, or works for it next.
+            with place.ending:
+                place.session.close()
+        self._empty(run_id, place)
+
+    def _empty(self, run_id: str, place: _Place) -> None:
+        with self._lock:
+            if self._places.get(run_id) is place:
+                del self._places[run_id]
 
     def session_of(self, run_id: str) -> AgentSession | None:
         """Return the session that works for a run in this process, if there is one."""
         with self._lock:
             place = self._places.get(run_id)
-        return place.session if place else None
+        return place.session if place and not place.is_left else None
 
     def opened_session_of(self, run_id: str) -> AgentSession | None:
-        """Return the same, after waiting for an agent that is just being started."""
+        """
+        Return the session of a run's agent, after waiting for one that is just being started; also of one that is ending.
+
+        Raises StillOpening.
+        """
         with self._lock:
             place = self._places.get(run_id)
         if place is None:
             return None
-        place.opened.wait(OPEN_SECONDS)
+        self._await_opened(run_id, place)
         return place.session
 
     def kill(self, run_id: str) -> tuple[int, ...]:
-        """On return no agent that had begun to work for the run is alive. Returns the pids that were killed."""
+        """
+        On return no agent that had begun to work for the run is alive. Returns the pids that were killed.
+
+        Raises AgentFailed, StillOpening: something may be alive. An agent that is being started does not begin to work.
+        """
         with self._lock:
             place = self._places.get(run_id)
         if place is None:
             return ()
+        place.is_killed = True
         # An agent that is just being started is waited for: a kill that came too early would miss it.
-        place.opened.wait(OPEN_SECONDS)
+        self._await_opened(run_id, place)
         with place.ending:
-            return tuple(place.session.kill()) if place.session else ()
+            pids = (*place.killed, *place.session.kill()) if place.session else ()
+        if place.is_left:
+            self._empty(run_id, place)
+        return pids
+
+    @staticmethod
+    def _await_opened(run_id: str, place: _Place) -> None:
+        if not place.opened.wait(OPEN_SECONDS):
+            raise StillOpening(f"the agent of run {run_id} has been starting for more than {OPEN_SECONDS:.0f} s")
 
     def close(self) -> None:
         """Kill every agent; from here on their ends say nothing about their runs."""

@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 from steersman.adapters import agent_process
-from steersman.adapters.acp_agents import AcpAgents
+from steersman.adapters.acp_agents import START_TIMEOUT_SECONDS, AcpAgents
+from steersman.adapters.acp_session import CLOSE_SECONDS
 from steersman.adapters.agent_process import start_keeper
 from steersman.adapters.agents_file import AgentsFileInvalid, read_agents
 from steersman.adapters.kept_commands import KeptCommands
 from steersman.application.agent_port import AgentFailed, AgentUpdate, SessionRequest
+from steersman.application.workshop import OPEN_SECONDS
 from steersman.tests.live_agents import (
     PATIENCE_SECONDS,
     InBackground,
@@ -107,6 +109,20 @@ def test_an_agent_that_says_nothing_is_given_up_and_killed(open_agent: Any, tmp_
     assert (failed.code, failed.retryable) == ("agent_start_timeout", True)
     pid = tmp_path / "pid"
     assert not pid.exists() or not is_alive(int(pid.read_text()))
+
+
+def test_an_agent_that_answers_each_request_late_gets_no_more_time_than_one_that_says_nothing(open_agent: Any) -> None:
+    slow = "hello()\n" + "".join(
+        f"request = recv()\ntime.sleep(0.8)\nsend(id=request['id'], result={result})\n"
+        for result in ({"sessionId": "s1", "models": {"currentModelId": "x"}}, {}, {})
+    )
+    failed = failure(lambda: open_agent(slow + "time.sleep(3600)", model="m", seconds=1.5))
+    assert (failed.code, failed.retryable) == ("agent_start_timeout", True)
+    assert not family_of(os.getpid())
+
+
+def test_whoever_ends_an_agent_waits_for_longer_than_it_may_take_to_start() -> None:
+    assert START_TIMEOUT_SECONDS + CLOSE_SECONDS <= OPEN_SECONDS / 1.5
 
 
 def test_an_agent_that_exits_at_once_is_told_with_its_last_words(open_agent: Any) -> None:
@@ -390,6 +406,22 @@ def test_closing_waits_for_an_agent_that_is_just_being_started_and_ends_it(
     closing.result()
     assert failure(opening.result).code == "agent_exited"
     assert not family_of(os.getpid())
+
+
+def test_an_agent_that_is_given_up_while_its_keeper_starts_leaves_nothing_behind(
+    tmp_path: Path, slow_keeper: tuple[threading.Event, threading.Event]
+) -> None:
+    asked, go_on = slow_keeper
+    before = os.listdir("/proc/self/fd")
+    with AcpAgents(None, tmp_path / "data", start_timeout_seconds=0.1) as agents:
+        request = SessionRequest(model_id="rehearsal", run_id="r", cwd=tmp_path)
+        opening = InBackground(lambda: agents.open(request))
+        assert asked.wait(PATIENCE_SECONDS)
+        assert opening.runs_on(0.3)
+        go_on.set()
+        assert failure(opening.result).code == "agent_start_timeout"
+    assert not family_of(os.getpid())
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_command_that_is_interrupted_while_it_starts_leaves_nothing_behind(
