@@ -31,7 +31,7 @@ def commit(checkout: Checkout, ref: Ref, parent: ObjectID, at: datetime, message
     with checkout.open() as repo, index_lock(checkout.directory) as lock:
         objects = Objects(repo)
         before = objects.tree_of(parent)
-        entries = _stage(checkout, repo, objects, before)
+        entries = _stage(checkout, repo, objects, before, before)
         tree = objects.tree({path: (entry.mode, entry.sha) for path, entry in entries.items()})
         made = parent if tree == before else objects.add(make(tree))
         # Durable before the branch may point to it. If we crash from here on, the redo makes the same commit.
@@ -56,14 +56,21 @@ def tree_now(checkout: Checkout) -> str:
         return staged_tree(checkout, repo, Objects(repo)).decode()
 
 
-def staged_tree(checkout: Checkout, repo: Repo, objects: Objects) -> ObjectID:
-    """Return the tree that the files make; it and what is new in it wait in *objects* and are not stored."""
-    head = read_ref(repo, Ref(b"HEAD"))
-    entries = _stage(checkout, repo, objects, objects.tree_of(head)) if head else {}
+def staged_tree(checkout: Checkout, repo: Repo, objects: Objects, base: ObjectID | None = None) -> ObjectID:
+    """
+    Return the tree that the files make; it and what is new in it wait in *objects* and are not stored.
+
+    What was a submodule in *base*, by default in HEAD, is one.
+    """
+    entries: dict[bytes, IndexEntry] = {}
+    if head := read_ref(repo, Ref(b"HEAD")):
+        entries = _stage(checkout, repo, objects, objects.tree_of(head), objects.tree_of(base or head))
     return objects.tree({path: (entry.mode, entry.sha) for path, entry in entries.items()})
 
 
-def _stage(checkout: Checkout, repo: Repo, objects: Objects, before: ObjectID) -> dict[bytes, IndexEntry]:
+def _stage(
+    checkout: Checkout, repo: Repo, objects: Objects, before: ObjectID, recorded: ObjectID
+) -> dict[bytes, IndexEntry]:
     index = CheckoutIndex.of(checkout.directory)
     if not index.exists:
         # What the parent has is tracked, whatever .gitignore says of it.
@@ -71,7 +78,8 @@ def _stage(checkout: Checkout, repo: Repo, objects: Objects, before: ObjectID) -
         index.entries = {path: unknown_entry(*entry) for path, entry in entries}
     filters = Filters(repo, None)
     try:
-        return Staging(checkout.files(repo), index, objects, filters, Ignored(repo, checkout.root)).stage()
+        ignored = Ignored(repo, checkout.root)
+        return Staging(checkout.files(repo), index, objects, filters, ignored, recorded).stage()
     finally:
         filters.close()
 

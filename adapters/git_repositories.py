@@ -136,7 +136,8 @@ class GitRepositories:
         Another one is somebody who came first (GitConflict). A branch that the agent switched to is never moved; the
         worktree is back on *branch* afterwards.
 
-        Submodules stay at the commit that is recorded; repositories that the agent made below are left alone.
+        Submodules stay at the commit that is recorded. Of a repository that the agent made or cloned below, and did
+        not register as a submodule, the files are committed.
         """
         try:
             with opened(repository) as repo:
@@ -321,8 +322,9 @@ class GitRepositories:
     ) -> T:
         with opened(repository) as repo:
             if isinstance(head, Path):
+                commit = hexadecimal(base)
                 return git_workspace.look(
-                    repo, head, lambda objects, new: compare(objects, objects.tree_of(hexadecimal(base)), new)
+                    repo, head, commit, lambda objects, new: compare(objects, objects.tree_of(commit), new)
                 )
             objects = Objects(repo)
             return compare(objects, objects.tree_of(hexadecimal(base)), objects.tree_of(hexadecimal(head)))

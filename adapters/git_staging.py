@@ -1,10 +1,18 @@
-"""Stage a worktree as `git add -A` does: every file as it is, ignored and nested repositories' ones left alone."""
+"""
+Stage a worktree as `git add -A` does: every file as it is, ignored and submodules' ones left alone.
+
+Other repositories below, which an agent made or cloned, are staged file by file: git would record no more of one than
+the name of a commit that goes when the worktree does.
+"""
 
 import os
 import stat
 from collections.abc import Iterator
+from io import BytesIO
 
+from dulwich.config import ConfigFile, parse_submodules
 from dulwich.index import IndexEntry
+from dulwich.objects import ObjectID
 
 from .git_checkout import Files, check_path, is_content
 from .git_filters import Filters, Ignored
@@ -16,8 +24,16 @@ class Staging:
     """One pass over the files of a worktree."""
 
     def __init__(
-        self, files: Files, index: CheckoutIndex, objects: Objects, filters: Filters, ignored: Ignored
+        self,
+        files: Files,
+        index: CheckoutIndex,
+        objects: Objects,
+        filters: Filters,
+        ignored: Ignored,
+        recorded: ObjectID,
     ) -> None:
+        """Prepare it; what is a submodule in the tree *recorded* stays one."""
+        self._recorded = recorded
         self._files = files
         self._index = index
         self._objects = objects
@@ -28,6 +44,11 @@ class Staging:
             b"/".join(names[:depth])
             for names in (path.split(b"/") for path in self._tracked)
             for depth in range(1, len(names))
+        }
+        links = [path for path, entry in index.entries.items() if is_gitlink(entry.mode)]
+        registered = self._registered() if links else frozenset[bytes]()
+        self._submodules = {
+            path for path in links if path in registered or self._is_recorded(path) or not self._is_repository(path)
         }
 
     def stage(self) -> dict[bytes, IndexEntry]:
@@ -42,10 +63,10 @@ class Staging:
                 staged[path] = known
             else:
                 staged[path] = self._read(path, found, known.mode if known else None)
-        for path, entry in self._index.entries.items():
-            # A submodule is its own repository: which of its commits is recorded is not ours to change.
-            if is_gitlink(entry.mode) and os.path.isdir(self._files.at(path)):
-                staged[path] = entry
+        for path in self._submodules:
+            # It is its own repository: which of its commits is recorded is not ours to change.
+            if os.path.isdir(self._files.at(path)):
+                staged[path] = self._index.entries[path]
         return staged
 
     def _walk(self, directory: bytes, *, only_tracked: bool) -> Iterator[tuple[bytes, os.stat_result]]:
@@ -64,13 +85,29 @@ class Staging:
                     yield path, state
 
     def _walk_below(self, path: bytes, *, only_tracked: bool) -> Iterator[tuple[bytes, os.stat_result]]:
-        holds_tracked = path in self._tracked_directories
-        known = self._index.entries.get(path)
-        if known and is_gitlink(known.mode):
+        if path in self._submodules:
             return
-        if not holds_tracked and (only_tracked or self._ignored.prunes(path) or self._is_repository(path)):
-            return
+        if path not in self._tracked_directories:
+            if only_tracked or self._ignored.prunes(path):
+                return
+            if self._is_repository(path) and self._is_recorded(path):
+                return  # The agent took it out of the index, not its files.
         yield from self._walk(path, only_tracked=only_tracked or self._ignored.prunes(path))
+
+    def _registered(self) -> frozenset[bytes]:
+        """Return where `.gitmodules` says that submodules are; one that cannot be understood says nothing."""
+        found = self._files.lstat(b".gitmodules")
+        if found is None or not stat.S_ISREG(found.st_mode):
+            return frozenset()
+        try:
+            with BytesIO(self._files.read(b".gitmodules", found)) as file:
+                return frozenset(path for path, _, _ in parse_submodules(ConfigFile.from_file(file)))
+        except (OSError, ValueError):
+            return frozenset()
+
+    def _is_recorded(self, path: bytes) -> bool:
+        entry = self._objects.find(self._recorded, path)
+        return entry is not None and is_gitlink(entry[0])
 
     def _is_repository(self, path: bytes) -> bool:
         inner = self._files.at(path) + b"/.git"

@@ -25,9 +25,9 @@ MAX_LOOKS = 4
 T = TypeVar("T")
 
 
-def look(repo: Repo, worktree: Path, compare: Callable[[Objects, ObjectID], T]) -> T:
+def look(repo: Repo, worktree: Path, base: ObjectID, compare: Callable[[Objects, ObjectID], T]) -> T:
     """
-    Return what *compare* says of the tree that a commit of the worktree's files would have now.
+    Return what *compare* says of the tree that a commit of the worktree's files, on top of *base*, would have now.
 
     Raises WorktreeGone, WorktreeBusy.
     """
@@ -38,7 +38,7 @@ def look(repo: Repo, worktree: Path, compare: Callable[[Objects, ObjectID], T]) 
         if not os.path.isdir(found.root):
             raise WorktreeGone
         try:
-            with _tree_now(found) as (objects, tree):
+            with _tree_now(found, base) as (objects, tree):
                 return compare(objects, tree)
         except (OSError, FilterError, FileLocked):
             # An agent at work removes a file between the look at its name and the look into it.
@@ -49,10 +49,10 @@ def look(repo: Repo, worktree: Path, compare: Callable[[Objects, ObjectID], T]) 
 
 
 @contextmanager
-def _tree_now(checkout: git_worktrees.Checkout) -> Generator[tuple[Objects, ObjectID]]:
+def _tree_now(checkout: git_worktrees.Checkout, base: ObjectID) -> Generator[tuple[Objects, ObjectID]]:
     with checkout.open() as repo:
         objects = Objects(repo)
-        yield objects, git_commits.staged_tree(checkout, repo, objects)
+        yield objects, git_commits.staged_tree(checkout, repo, objects, base)
 
 
 def entries(objects: Objects, old: ObjectID, new: ObjectID) -> list[TreeEntry]:

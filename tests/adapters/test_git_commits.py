@@ -125,7 +125,7 @@ def test_what_is_ignored_stays_out_and_what_is_tracked_stays_in(scratch: Scratch
     assert (path / "debug.log").exists()
 
 
-def test_a_submodule_stays_at_its_commit_and_a_nested_repository_is_not_swallowed(scratch: Scratch) -> None:
+def test_a_submodule_stays_at_its_commit(scratch: Scratch) -> None:
     library = scratch.home / "library"
     scratch.git("clone", "-q", str(scratch.path), str(library))
     scratch.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
@@ -133,7 +133,6 @@ def test_a_submodule_stays_at_its_commit_and_a_nested_repository_is_not_swallowe
     path = scratch.worktree()
     assert (path / "lib").is_dir()
     assert scratch.status(path) == ""
-    scratch.git("clone", "-q", str(library), "nested", cwd=path)
     scratch.git("clone", "-q", str(library), "lib", cwd=path)
     scratch.commit({"x": "x\n"}, path / "lib")
     scratch.write({"README": "two\n"}, path)
@@ -142,8 +141,87 @@ def test_a_submodule_stays_at_its_commit_and_a_nested_repository_is_not_swallowe
 
     assert scratch.git("diff", "--name-only", "main", made.commit) == "README\n"
     assert scratch.rev(f"{made.commit}:lib") == scratch.rev("main:lib")
-    assert "nested" in scratch.status(path), "git still shows that it is there"
     assert scratch.is_sound()
+
+
+def test_a_submodule_that_the_agent_adds_is_one(scratch: Scratch) -> None:
+    library = scratch.home / "library"
+    scratch.git("clone", "-q", str(scratch.path), str(library))
+    path = scratch.worktree()
+    scratch.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib", cwd=path)
+    wanted = as_git_would(scratch, path)
+
+    made = commit(scratch, path)
+
+    assert made.tree == wanted
+    assert scratch.git("ls-tree", made.commit, "lib").split()[:2] == ["160000", "commit"]
+
+
+def test_a_submodule_that_was_recorded_and_not_registered_stays_at_its_commit(scratch: Scratch) -> None:
+    scratch.git("update-index", "--add", "--cacheinfo", f"160000,{'c' * 40},lib")
+    scratch.git("commit", "-q", "-m", "x")
+    path = scratch.worktree()
+    scratch.git("clone", "-q", str(scratch.path), "lib", cwd=path)
+    scratch.write({"README": "two\n"}, path)
+
+    made = commit(scratch, path)
+
+    assert scratch.git("diff", "--name-only", "main", made.commit) == "README\n"
+    assert scratch.rev(f"{made.commit}:lib") == "c" * 40
+
+
+@pytest.mark.parametrize("by_agent", ["nothing", "staged", "committed"])
+@pytest.mark.parametrize("kind", ["repository", "worktree", "bare"])
+def test_the_files_of_a_repository_that_the_agent_made_are_committed(
+    scratch: Scratch, kind: str, by_agent: str
+) -> None:
+    path = scratch.worktree()
+    app = path / "apps/web"
+    match kind:
+        case "repository":
+            scratch.write({"new/work": "work\n"}, app)
+            scratch.git("init", "-q", cwd=app)
+            scratch.commit({".gitignore": "*.log\n"}, app)
+        case "worktree":
+            scratch.git("worktree", "add", "-q", "-b", "agents", str(app), cwd=path)
+            scratch.commit({"new/work": "work\n", ".gitignore": "*.log\n"}, app)
+        case _:
+            scratch.git("init", "-q", "--bare", str(app))
+            scratch.write({"new/work": "work\n"}, app)
+    scratch.write({"later": "not even there\n", "debug.log": "ignored\n"}, app)
+    if by_agent != "nothing":
+        scratch.git("add", "-A", cwd=path)
+    if by_agent == "committed":
+        scratch.git("commit", "-q", "-m", "x", cwd=path)
+    shown = {changed.path for changed in scratch.repositories.changed_files(scratch.path, scratch.rev("main"), path)}
+
+    made = [commit(scratch, path) for _ in range(2)]
+
+    assert made[0] == made[1]
+    listed = set(scratch.git("ls-tree", "-r", "--name-only", made[0].commit).split())
+    assert {"apps/web/new/work", "apps/web/later"} <= listed
+    assert not any("/.git/" in name or name.endswith("/.git") for name in listed)
+    assert kind == "bare" or "apps/web/debug.log" not in listed
+    assert shown == listed - set(scratch.git("ls-tree", "-r", "--name-only", "main").split())
+    assert scratch.status(path) == ""
+    assert scratch.repositories.fingerprint(scratch.path, path).tree_hash == made[0].tree
+    scratch.write({"later": "a later turn\n"}, app)
+    again = commit(scratch, path, made[0].commit)
+    assert scratch.git("diff", "--name-only", made[0].commit, again.commit) == "apps/web/later\n"
+    assert scratch.is_sound()
+
+
+@pytest.mark.parametrize("content", ["[submodule", '[submodule "x"]\n\tpath = apps\n', "\0\xff"])
+def test_a_list_of_submodules_that_cannot_be_understood_registers_none(scratch: Scratch, content: str) -> None:
+    path = scratch.worktree()
+    scratch.git("init", "-q", "apps", cwd=path)
+    scratch.commit({"work": "work\n"}, path / "apps")
+    scratch.git("add", "apps", cwd=path)
+    scratch.write({".gitmodules": content}, path)
+
+    made = commit(scratch, path)
+
+    assert scratch.git("show", f"{made.commit}:apps/work") == "work\n"
 
 
 def test_what_stands_in_a_submodule_that_was_never_fetched_is_left_there(scratch: Scratch) -> None:
