@@ -2,10 +2,12 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import Event, Lock, Thread
 from weakref import WeakSet
 
 import msgspec
+import structlog
 
 from ..application.log_port import EventLog, LogUnavailable, Undecodable
 from ..application.ports import Wakeups
@@ -22,6 +24,8 @@ MAX_QUEUED_BYTES = 8 * 1024 * 1024
 MAX_CLIENTS = 4_096
 #: How many undecodable facts are remembered by name.
 MAX_QUARANTINED = 1_000
+
+log = structlog.get_logger(__name__)
 
 
 class LiveFrame:
@@ -105,7 +109,7 @@ class Queue:
 
 
 class FeedHub:
-    """The Feed of the API. A reader that cannot reach the log tries again for ever: clients just see nothing new."""
+    """The Feed of the API. A reader that cannot read the log tries again for ever: clients just see nothing new."""
 
     def __init__(
         self,
@@ -197,12 +201,16 @@ class FeedHub:
             try:
                 while not self._closing.is_set() and self._next():
                     pass
+                # From the last announcement, not from where we are: one that runs ahead of what can be read (of a
+                # log put back to a backup) must not make this a busy loop.
+                announced = max(announced, self._wakeups.wait(announced, self._poll_seconds))
             except LogUnavailable:
                 self._closing.wait(self._poll_seconds)
-                continue
-            # From the last announcement, not from where we are: one that runs ahead of what can be read (of a
-            # log put back to a backup) must not make this a busy loop.
-            announced = max(announced, self._wakeups.wait(announced, self._poll_seconds))
+            except Exception:
+                # Whatever stands between us and the log (tables that are just being put back, a right that was taken
+                # away), the next round asks again. A reader that died of it would leave every client waiting for ever.
+                log.exception("the log could not be read for its feeds; trying again", position=self.position)
+                self._closing.wait(self._poll_seconds)
 
     def _next(self) -> bool:
         """Read a page and hand it over; return whether there was one."""
@@ -220,11 +228,21 @@ class FeedHub:
                 by_run.setdefault(frame.fact.run, []).append(frame)
         # A client that subscribes now either gets these, or finds `position` behind them, and them in the log.
         with self._lock:
-            for queue in self._queues:
+            for queue in list(self._queues):
                 if wanted := frames if queue.run is None else by_run.get(queue.run):
-                    queue.put(wanted)
+                    self._hand_over(queue, wanted)
             self.position = facts[-1].position
         return True
+
+    def _hand_over(self, queue: Queue, frames: Sequence[LiveFrame]) -> None:
+        """Give a client its frames, or let it go: then it can come back for them, and no other gets any twice."""
+        try:
+            queue.put(frames)
+        except Exception:
+            log.exception("a client could not be given what is new; it is cut off", run=queue.run)
+            with suppress(Exception):
+                queue.cut()
+            self._queues.discard(queue)
 
     def _step_over(self, undecodable: Undecodable) -> None:
         fact = QuarantinedFact(position=undecodable.position, run=undecodable.run, reason=undecodable.reason)

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from eventsourcing.persistence import DataError, ProgrammingError
 
 from steersman.adapters.feed_hub import FeedHub, LiveFrame, Queue
 from steersman.adapters.memory import MemoryLog, MemoryWakeups
@@ -16,6 +17,7 @@ from steersman.application.log_port import LogUnavailable, Undecodable
 from steersman.domain.agent_output import MessageDelta
 from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.event import Draft, Text
+from steersman.tests.live_agents import wait_until
 
 
 class Log:
@@ -131,11 +133,38 @@ def test_who_has_left_gets_nothing_more(log: Log, hub: FeedHub) -> None:
     assert leaves.queue.take() == []
 
 
-def test_a_log_that_cannot_be_read_for_a_while_costs_no_frame(log: Log, hub: FeedHub) -> None:
+@pytest.mark.parametrize("failure", [LogUnavailable("away"), ProgrammingError("no table"), DataError("no such type")])
+def test_a_log_that_cannot_be_read_for_a_while_costs_no_frame(log: Log, hub: FeedHub, failure: Exception) -> None:
     listener = Listener(hub, None)
-    log.failures[0] = [LogUnavailable("away") for _ in range(3)]
+    log.failures[0] = [failure for _ in range(3)]
     log.say("a", "1", "2")
     assert listener.until(2) == [1, 2]
+
+
+def test_wakeups_that_fail_for_a_while_cost_no_frame(log: Log, hub: FeedHub, wakeups: MemoryWakeups) -> None:
+    failures, wait = [RuntimeError("away") for _ in range(3)], wakeups.wait
+
+    def fail_first(position: int, timeout_seconds: float) -> int:
+        if failures:
+            raise failures.pop()
+        return wait(position, timeout_seconds)
+
+    wakeups.wait = fail_first
+    listener = Listener(hub, None)
+    log.say("a", "1", "2")
+    assert listener.until(2) == [1, 2]
+
+
+def test_a_client_that_cannot_be_woken_is_cut_off_and_the_others_get_everything_once(log: Log, hub: FeedHub) -> None:
+    def fail() -> None:
+        raise RuntimeError("its event loop is closed")
+
+    before, gone, behind = Listener(hub, None), hub.subscribe(None, fail), Listener(hub, None)
+    log.say("a", "1")
+    log.say("a", "2")
+    assert before.until(2) == behind.until(2) == [1, 2]
+    wait_until(lambda: hub.subscribers == 2, "the client is let go")
+    assert gone.is_cut
 
 
 def test_a_fact_that_cannot_be_decoded_is_named_and_stepped_over(log: Log, hub: FeedHub) -> None:
