@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from steersman.application.log_port import LogUnavailable
@@ -188,6 +189,23 @@ def test_a_repetition_after_a_crash_completes_what_is_missing_for_the_same_worke
     directives = list(story.run.directives.values())
     assert [list(directive.targets) for directive in directives] == [[first], [second], [third]]
     assert {directive.batch_id for directive in directives} == {asked.json()["batch_id"]}
+
+
+def test_repetitions_that_meet_in_one_process_or_in_two_make_one_batch(services: Services, story: Any) -> None:
+    tasks = at_work(story, *[()] * 6)
+    with served(services) as url, httpx.Client(base_url=url, headers=story.client.headers, timeout=60) as other:
+        clients = [story.client, other] * 8
+
+        def send(client: httpx.Client) -> httpx.Response:
+            return client.post("/api/fleet/steer", json={**GUIDANCE, "tasks": tasks}, headers={"Idempotency-Key": "m"})
+
+        with ThreadPoolExecutor(len(clients)) as pool:
+            answers = list(pool.map(send, clients))
+    assert {answer.status_code for answer in answers} <= {201, 409}
+    assert {answer.json()["error"] for answer in answers if answer.status_code == 409} <= {"idempotency_key_in_flight"}
+    made = [unchanging(answer) for answer in answers if answer.status_code == 201]
+    assert made == [made[0]] * len(made)
+    assert [list(directive.targets) for directive in story.run.directives.values()] == [[task] for task in tasks]
 
 
 def unchanging(answer: Any) -> Any:
