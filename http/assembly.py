@@ -19,6 +19,7 @@ from ..domain.gate_signals import RequestChanges
 from ..domain.rejected import Invalid, NotFound, Rejected
 from ..domain.review import ReviewAssembly
 from ..domain.run import Run
+from .approved_again import approve_once
 from .etags import IfMatch, check
 from .idempotency import Asking, Asks, Command, directive_id
 from .problems import refusals
@@ -125,31 +126,38 @@ def review_run(
 
     services = asking.services
 
-    def carry_out(command: Command) -> Sequence[Fact]:
+    def carry_out(command: Command, tree: str | None = None) -> Sequence[Fact]:
+        # Whoever approves the same tree again has met their precondition when they did so first.
+        wanted = if_match if tree is None else None
+
         def told(run: Run, _: Sequence[Draft]) -> Any:
             # Here, under the fold that is decided on, so that nothing can come between the look and the append.
-            check(if_match, run)
+            check(wanted, run)
             if services.tenure.holds(place.run_id):
                 return command.tell(200, ReviewedBody(runId=place.run_id))
             return command.tell(202, ReviewedBody(runId=place.run_id, accepted=False, deferred=True, message=DEFERRED))
 
-        check(if_match, services.runs.run(place.run_id))
+        check(wanted, services.runs.run(place.run_id))
         store = (command.by, services.runs, services.repositories, told)
         if data.request_changes:
-            return request_changes(place.run_id, _changes(data, asking), *store)
-        return review_assembly(place.run_id, _decision(data, asking), *store)
+            return request_changes(place.run_id, changes(data, asking), *store)
+        return review_assembly(place.run_id, decision(data, asking, tree), *store)
 
-    return asking.once(carry_out)
+    return approve_once(asking, place.run_id, carry_out) if data.approved else asking.once(carry_out)
 
 
-def _decision(data: ReviewRequest, asking: Asking) -> ReviewAssembly:
-    reviewer = asking.principal.user
+def decision(data: ReviewRequest, asking: Asking, tree: str | None) -> ReviewAssembly:
+    """Return the decision that is asked for: about this tree, if one is given, else about the one that the body names."""
     return ReviewAssembly(
-        approved=data.approved, reviewer=reviewer, feedback=data.feedback or "", tree_hash=data.tree_hash
+        approved=data.approved,
+        reviewer=asking.principal.user,
+        feedback=data.feedback or "",
+        tree_hash=tree or data.tree_hash,
     )
 
 
-def _changes(data: ReviewRequest, asking: Asking) -> RequestChanges:
+def changes(data: ReviewRequest, asking: Asking) -> RequestChanges:
+    """Return the request for changes that is asked for."""
     return RequestChanges(
         directive_id=directive_id(),
         feedback=data.feedback or "",

@@ -14,15 +14,15 @@ from ..application.review_assembly import RepositoryDirty, review_assembly
 from ..application.steer import request_changes
 from ..domain.assembly import MergeFailed
 from ..domain.event import Draft, Fact
-from ..domain.gate_signals import NoReviewPending, RequestChanges
+from ..domain.gate_signals import NoReviewPending
 from ..domain.rejected import Invalid
-from ..domain.review import ReviewAssembly
 from ..domain.run import Run
 from ..projections import run_detail
 from ..projections.run_detail import RunDetail
-from .assembly import ReviewRequest
+from .approved_again import approve_once
+from .assembly import ReviewRequest, changes, decision
 from .etags import IfMatch, check
-from .idempotency import Asking, Asks, Command, directive_id
+from .idempotency import Asking, Asks, Command
 from .problems import refusals
 from .run_life import coordinator, settled
 
@@ -111,21 +111,24 @@ def _store(
     """On return the decision is on the log, now or (if it may be repeated) from before."""
     root, services = coordinator(asking, run_id).root, asking.services
 
-    def carry_out(command: Command) -> Sequence[Fact]:
+    def carry_out(command: Command, tree: str | None = None) -> Sequence[Fact]:
+        # Whoever approves the same tree again has met their precondition when they did so first.
+        wanted = if_match if tree is None else None
+
         def told(run: Run, _: Sequence[Draft]) -> Any:
-            check(if_match, run)
+            check(wanted, run)
             return command.tell(status, {"run_id": root, "status": run.status})
 
         run = services.runs.run(root)
-        check(if_match, run)
+        check(wanted, run)
         if repeats and _was_decided(run, data):
             told(run, ())
             return ()
         store = (command.by, services.runs, services.repositories, told)
         try:
             if data.request_changes:
-                return request_changes(root, _changes(data, asking), *store)
-            return review_assembly(root, _decision(data, asking), *store)
+                return request_changes(root, changes(data, asking), *store)
+            return review_assembly(root, decision(data, asking, tree), *store)
         except NoReviewPending as refused:
             now = services.runs.run(root)
             raise NoReviewPending(
@@ -134,7 +137,7 @@ def _store(
         except RepositoryDirty as dirty:
             raise RepositoryDirty(str(dirty), run_status=services.runs.run(root).status, **dirty.details) from dirty
 
-    return asking.once(carry_out)
+    return approve_once(asking, root, carry_out) if data.approved else asking.once(carry_out)
 
 
 def _was_decided(run: Run, data: ReviewRequest) -> bool:
@@ -173,22 +176,3 @@ def _failure(log: EventLog, run: Run) -> MergeFailed:
         failures += [fact.event for fact in page if isinstance(fact.event, MergeFailed)]
         after = page[-1].version
     return failures[-1]
-
-
-def _decision(data: ReviewRequest, asking: Asking) -> ReviewAssembly:
-    return ReviewAssembly(
-        approved=data.approved,
-        reviewer=asking.principal.user,
-        feedback=data.feedback or "",
-        tree_hash=data.tree_hash,
-    )
-
-
-def _changes(data: ReviewRequest, asking: Asking) -> RequestChanges:
-    return RequestChanges(
-        directive_id=directive_id(),
-        feedback=data.feedback or "",
-        reviewer=asking.principal.user,
-        target_files=tuple(data.target_files or ()),
-        tree_hash=data.tree_hash,
-    )

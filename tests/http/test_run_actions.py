@@ -1,11 +1,18 @@
 """Review, commit and request-changes on a coordinator run: the single-run shapes, and what a repetition is answered."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from steersman.domain import review
+from steersman.domain.git import Commit
+from steersman.http.given import Services
+
+from .conftest import git, served
 
 
 def act(story: Any, action: str, body: Any = None, **headers: str) -> Any:
@@ -86,14 +93,112 @@ def test_a_merge_that_conflicts_names_the_files(story: Any) -> None:
     assert (act(story, "commit").status_code, act(story, "review").status_code) == (409, 409)
 
 
-def test_a_merge_that_is_blocked_is_409_and_the_gate_is_open_again(story: Any) -> None:
+def test_a_merge_that_is_blocked_is_409_and_the_gate_is_open_again(services: Services, story: Any) -> None:
     story.to_gate()
-    assert act(story, "review", Idempotency_Key="k").json()["status"] == "merging"
-    story.decide(lambda run: review.block_merge(run, "repository_dirty"))
-    refused = act(story, "review", Idempotency_Key="k")
+    patient = replace(services, settings=replace(services.settings, effect_seconds=60.0))
+    with served(patient) as url, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(story.client.post, f"{url}/api/runs/{story.run_id}/review", json={"approved": True})
+        while not story.run.merging:
+            time.sleep(0.02)
+        story.decide(lambda run: review.block_merge(run, "repository_dirty"))
+        refused = asked.result()
     assert (refused.status_code, refused.json()["error"]) == (409, "repository_dirty")
     assert (refused.json()["reason"], refused.json()["run_status"]) == ("repository_dirty", "awaiting_review")
     assert act(story, "review").json()["status"] == "merging"
+
+
+def approve(story: Any, action: str, key: str = "k", **more: Any) -> Any:
+    """Approve under a key."""
+    body = None if action == "commit" else {"approved": True} | more
+    return story.client.post(f"/api/runs/{story.run_id}/{action}", json=body, headers={"Idempotency-Key": key})
+
+
+def block(story: Any) -> None:
+    """Let the merge that was approved find the checkout as somebody is at work in it."""
+    story.decide(lambda run: review.block_merge(run, "repository_dirty"))
+
+
+def approvals(story: Any) -> int:
+    """How many approvals are on the log."""
+    return [fact.event.TOPIC for fact in story.api.services.log.read_stream(story.run.stream)].count(
+        "coordinator.assembly_review_approved"
+    )
+
+
+def reassemble(story: Any, made: Commit) -> None:
+    """Take a run whose work was sent back to its gate again."""
+    story.advance()
+    story.work(1)
+    story.advance()
+    story.work(2)
+    story.advance()
+    round_ = story.run.assembly.round
+    story.decide(lambda run: review.integrate(run, made, of_round=round_, has_changes=True, conflicts=()))
+    story.decide(review.pass_gates)
+
+
+@pytest.mark.parametrize("action", ["review", "commit", "assembly/review"])
+def test_an_approval_whose_merge_was_blocked_is_tried_again_under_its_key(
+    story: Any, repository: Path, action: str
+) -> None:
+    made = story.to_gate()
+    assert approve(story, action).status_code == 200
+    for again in range(2):
+        block(story)
+        (repository / "README").write_text("mine\n")
+        refused = approve(story, action)
+        assert (refused.status_code, refused.json()["error"], refused.json()["retryable"]) == (
+            409, "repository_dirty", True
+        )  # fmt: skip
+        git(repository, "checkout", "-q", "README")
+        response = approve(story, action)
+        assert (response.status_code, "idempotent-replayed" in response.headers) == (200, False)
+        assert (story.run.merging, approvals(story)) == (True, again + 2)
+        # While it merges, whoever did not hear of it repeats it to no effect.
+        assert approve(story, action).status_code == 200
+        assert approvals(story) == again + 2
+    story.merge(made)
+    head = story.api.services.log.head()
+    assert approve(story, action).headers["idempotent-replayed"] == "true"
+    assert (story.run.status, story.api.services.log.head()) == ("completed", head)
+
+
+@pytest.mark.parametrize("action", ["review", "assembly/review"])
+def test_a_blocked_approvals_key_is_spent_for_another_body_all_the_same(story: Any, action: str) -> None:
+    story.to_gate()
+    approve(story, action).raise_for_status()
+    block(story)
+    for more in ({"approved": False}, {"feedback": "Other words."}):
+        refused = approve(story, action, **more)
+        assert (refused.status_code, refused.json()["error"]) == (422, "idempotency_key_spent")
+    assert story.run.status == "awaiting_review"
+
+
+@pytest.mark.parametrize("action", ["review", "commit", "assembly/review"])
+def test_a_blocked_approval_that_is_repeated_approves_no_other_work_than_it_did(story: Any, action: str) -> None:
+    story.to_gate()
+    approve(story, action).raise_for_status()
+    block(story)
+    act(story, "request-changes", {"comment": "Something else."}).raise_for_status()
+    other = Commit(commit="c" * 40, tree="d" * 40)
+    reassemble(story, other)
+    assert story.run.status == "awaiting_review"
+    refused = approve(story, action)
+    assert (refused.status_code, refused.json()["error"]) == (409, "head_moved_since_review")
+    assert (refused.json()["actual"], refused.json()["retryable"]) == (other.tree, False)
+    assert approvals(story) == 1
+
+
+@pytest.mark.parametrize("action", ["review", "commit", "assembly/review"])
+def test_twins_of_a_blocked_approval_make_one_more_of_it(story: Any, action: str) -> None:
+    story.to_gate()
+    approve(story, action).raise_for_status()
+    block(story)
+    with ThreadPoolExecutor(8) as pool:
+        statuses = [response.status_code for response in pool.map(lambda _: approve(story, action), range(8))]
+    assert 200 in statuses
+    assert set(statuses) <= {200, 409}
+    assert approvals(story) == 2
 
 
 def test_a_dirty_checkout_is_409_and_the_run_still_awaits_its_review(story: Any, repository: Path) -> None:
