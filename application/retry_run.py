@@ -3,16 +3,18 @@
 from collections.abc import Callable, Sequence
 
 from ..domain import parked, retry, steering
-from ..domain.event import Fact
+from ..domain.event import Draft, Fact
 from ..domain.parked import RecoveryExhausted
+from ..domain.rejected import Busy, RunNotFound
+from ..domain.retry import AlreadyRetried
 from ..domain.run import Run
 from ..domain.steering import SteerRun
 from .agent_port import Agents
 from .caller import Answer, Caller
 from .git_port import Repositories
-from .ports import Clock
+from .log_port import Conflict
 from .register_project import load_project
-from .run_log import RunLog
+from .run_log import MAX_ATTEMPTS, RunLog, expected_versions
 from .start_orchestration import start_orchestration
 
 #: What a redirect says that nobody worded.
@@ -22,8 +24,7 @@ AGAIN = "Try again: what failed before is to be done now."
 class Ids:
     """The ids that a retry gives, whichever way it goes."""
 
-    def __init__(self, run_id: str, work_plan_id: str, directive_id: str) -> None:
-        self.run_id = run_id
+    def __init__(self, work_plan_id: str, directive_id: str) -> None:
         self.work_plan_id = work_plan_id
         self.directive_id = directive_id
 
@@ -35,29 +36,53 @@ def retry_run(
     runs: RunLog,
     repositories: Repositories,
     agents: Agents,
-    clock: Clock,
     answer: Callable[[str | None], Answer],
 ) -> Sequence[Fact]:
     """
-    Have the run go on where it stood, if it can, else store a new run with its goal and plan.
+    Have the run go on where it stood, if it can, else store a new run with its goal and plan; either way only once.
 
     *answer* is asked with the id of the new run, or with None when the run itself goes on.
 
     Raises:
-        RunNotRetryable, RetryLimitReached: see the decision.
+        RunNotFound: it was deleted meanwhile.
+        RunNotRetryable, AlreadyRetried, RetryLimitReached: see the decision.
         NoTeam, UnknownModel, WorkspaceUnavailable: a new run cannot be started now.
+        Busy: others won MAX_ATTEMPTS times.
     """
-    run = runs.run(root)
-    retry.check_retryable(run)
-    if parked.can_resume(run, "redirect"):
-        redirect = SteerRun(directive_id=ids.directive_id, kind="redirect", instruction=AGAIN, principal=by.principal)
+    for _ in range(MAX_ATTEMPTS):
+        run = _retryable(root, runs)
+        if parked.can_resume(run, "redirect"):
+            try:
+                return _take_up(root, ids, by, runs, answer)
+            except RecoveryExhausted:
+                pass
         try:
-            return runs.decide(
-                root, lambda found: steering.steer_run(found, redirect, {}), by, lambda _, __: answer(None)
-            )
-        except RecoveryExhausted:
-            pass
-    return _start_again(run, ids, by, runs, repositories, agents, clock, answer)
+            return _start_again(run, ids, by, runs, repositories, agents, answer)
+        except Conflict:
+            continue
+    raise Busy
+
+
+def _retryable(root: str, runs: RunLog) -> Run:
+    run = runs.run(root)
+    if run.deleted:
+        raise RunNotFound
+    new = retry.successor(root)
+    if runs.log.read_run(new, limit=1):
+        raise AlreadyRetried(retried_as=new)
+    retry.check_retryable(run)
+    return run
+
+
+def _take_up(root: str, ids: Ids, by: Caller, runs: RunLog, answer: Callable[[str | None], Answer]) -> Sequence[Fact]:
+    command = SteerRun(directive_id=ids.directive_id, kind="redirect", instruction=AGAIN, principal=by.principal)
+
+    def redirect(found: Run) -> Sequence[Draft]:
+        # Whoever came first has taken it up: to do so twice would start everything in it anew.
+        retry.check_retryable(found)
+        return steering.steer_run(found, command, {})
+
+    return runs.decide(root, redirect, by, lambda _, __: answer(None))
 
 
 def _start_again(
@@ -67,19 +92,20 @@ def _start_again(
     runs: RunLog,
     repositories: Repositories,
     agents: Agents,
-    clock: Clock,
     answer: Callable[[str | None], Answer],
 ) -> Sequence[Fact]:
     team = {member.name for member in load_project(run.project_id, runs.log).team}
-    command = retry.start_again(run, ids.run_id, ids.work_plan_id, team)
+    command = retry.start_again(run, ids.work_plan_id, team)
     return start_orchestration(
         run.project_id,
         command,
         by,
         runs.log,
-        clock,
+        runs.clock,
         repositories,
         agents,
         pinned_model=run.model_id if run.model_pinned else None,
-        answer=lambda _: answer(ids.run_id),
+        # The failed run is as it was looked at, and not deleted: what is said in it must not go on in another one.
+        rests_on=expected_versions(run, ()),
+        answer=lambda _: answer(command.run_id),
     )

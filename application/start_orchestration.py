@@ -19,6 +19,9 @@ from .ports import Clock
 from .register_project import load_project
 from .sandbox_policy import read_policy
 
+#: What a run rests on that somebody asks for by itself.
+NOTHING: Mapping[str, int] = {}
+
 
 class UnknownModel(Invalid):
     """Nobody knows this model."""
@@ -42,12 +45,16 @@ def start_orchestration(
     agents: Agents,
     *,
     pinned_model: str | None = None,
+    rests_on: Mapping[str, int] = NOTHING,
     answer: Callable[[Sequence[Draft]], Answer] | None = None,
 ) -> Sequence[Fact]:
     """
     Store a coordinator run that starts at the tip of the project's default branch.
 
+    *rests_on* are the versions of what else the caller has read to come to this.
+
     Raises:
+        Conflict: something of that has moved, or the run is there already.
         ProjectNotFound, NoTeam, Invalid, InvalidPlan: see the decision.
         UnknownModel: no agent answers to a model id that is asked for.
         WorkspaceUnavailable: the repository is missing or broken.
@@ -65,7 +72,7 @@ def start_orchestration(
     command = msgspec.structs.replace(command, model_pinned=pinned_model is not None)
     started = start_run(command, project, tip, str(project.working_directory), models, policy)
     drafts = with_topology(Run(run_id=command.run_id), started)
-    expected = {draft.stream: 0 for draft in drafts}
+    expected = {**rests_on, **{draft.stream: 0 for draft in drafts}}
     return log.append(by.append(drafts, expected, clock.now(), answer(drafts) if answer else None))
 
 

@@ -1,6 +1,7 @@
 """Try a failed run again: where it stood, if it can be taken up there, else as a new run that is linked to it."""
 
 from collections.abc import Collection
+from uuid import NAMESPACE_OID, uuid5
 
 from .orchestration import StartRun
 from .planning import ProposedSubtask
@@ -17,6 +18,12 @@ class RunNotRetryable(Rejected):
     code = "run_not_retryable"
 
 
+class AlreadyRetried(Rejected):
+    """This run was tried again already, as the run in `retried_as`. Look at that one, or start a new orchestration."""
+
+    code = "already_retried"
+
+
 class RetryLimitReached(Rejected):
     """This goal was tried again too often. Start a new orchestration, and say in its goal what went wrong."""
 
@@ -27,9 +34,16 @@ def check_retryable(run: Run) -> None:
     """Return if the run can be tried again. Raises RunNotRetryable."""
     if run.status not in ("failed", "merge_failed"):
         raise RunNotRetryable(f"The run is in status '{run.status}'. {RunNotRetryable.__doc__}")
+    if any(directive.status != "needs_attention" for directive in run.open_directives()):
+        raise RunNotRetryable("A correction of this run is on its log already, and takes it up where it stood.")
 
 
-def start_again(run: Run, run_id: str, work_plan_id: str, team: Collection[str]) -> StartRun:
+def successor(run_id: str) -> str:
+    """Return the id of the run that tries this one again: always the same, so that the log takes only one of them."""
+    return str(uuid5(NAMESPACE_OID, f"{run_id}/retry"))
+
+
+def start_again(run: Run, work_plan_id: str, team: Collection[str]) -> StartRun:
     """
     Return the command for a new run with the same goal, plan, user and options; the failed one stays as it is.
 
@@ -39,7 +53,7 @@ def start_again(run: Run, run_id: str, work_plan_id: str, team: Collection[str])
     if run.retries >= MAX_RETRIES:
         raise RetryLimitReached
     return StartRun(
-        run_id=run_id,
+        run_id=successor(run.run_id),
         work_plan_id=work_plan_id,
         goal=str(run.goal),
         user=run.user,

@@ -111,7 +111,7 @@ def retry(run_id: FromPath[str], asking: Asks) -> Response[bytes]:
     """Try a failed run again: where it stood (200), or as a new run (201). The failed one stays as it is."""
     place = coordinator(asking, run_id)
     services = asking.services
-    ids = Ids(str(uuid4()), str(uuid4()), directive_id())
+    ids = Ids(str(uuid4()), directive_id())
 
     def carry_out(command: Command) -> Sequence[Fact]:
         def told(new_run: str | None) -> Any:
@@ -128,7 +128,6 @@ def retry(run_id: FromPath[str], asking: Asks) -> Response[bytes]:
             services.runs,
             services.repositories,
             services.agents,
-            command.clock,
             told,
         )
 

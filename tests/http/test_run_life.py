@@ -1,11 +1,16 @@
 """A run's record: cancelled, put aside, tried again, deleted. What is deleted is gone from every answer."""
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from steersman.domain import review, workers
 from steersman.domain.effects import EndWorkers, next_effects
+from steersman.http.given import Services
+
+from .conftest import served
 
 TEXTS = ("Sell things", "All of it", "Looking.", "Secret words")
 
@@ -123,6 +128,64 @@ def test_a_retry_with_a_key_starts_one_run(story: Any) -> None:
     end(story)
     first, second = post(story, "retry", Idempotency_Key="k"), post(story, "retry", Idempotency_Key="k")
     assert first.json() == second.json()
+
+
+def retry_at_once(story: Any, times: int = 8) -> list[Any]:
+    """Send a retry this often at once, without a key."""
+    with ThreadPoolExecutor(times) as pool:
+        return list(pool.map(lambda _: post(story, "retry"), range(times)))
+
+
+def test_one_run_comes_of_a_failed_run_however_often_and_by_whom_it_is_tried_again(api: Any, story: Any) -> None:
+    story.start()
+    post(story, "cancel").raise_for_status()
+    end(story)
+    answers = retry_at_once(story)
+    (made,) = [answer.json()["run_id"] for answer in answers if answer.status_code == 201]
+    post(story, "archive").raise_for_status()
+    for refused in (*(one for one in answers if one.status_code != 201), post(story, "retry", Idempotency_Key="late")):
+        assert (refused.status_code, refused.json()["error"]) == (409, "already_retried")
+        assert (refused.json()["retried_as"], refused.json()["retryable"]) == (made, False)
+    listed = story.client.get(f"/api/projects/{story.project_id}/runs", headers=api.settled()).json()
+    assert sorted(run["execution_id"] for run in listed) == sorted([story.run_id, made])
+
+
+def test_a_failed_run_with_a_recovery_point_is_taken_up_once(story: Any) -> None:
+    story.start()
+    story.advance()
+    fail(story)
+    answers = retry_at_once(story)
+    assert [answer.status_code for answer in answers].count(200) == 1
+    assert {answer.json()["error"] for answer in answers if answer.status_code != 200} == {"run_not_retryable"}
+    assert len(story.run.directives) == 1
+    story.advance()
+    assert story.run.status == "in_progress"
+    assert len(story.run.directives) == 1
+
+
+def test_a_run_that_is_deleted_while_it_is_tried_again_has_no_successor_with_its_words(
+    services: Services, story: Any
+) -> None:
+    story.start()
+    post(story, "cancel").raise_for_status()
+    end(story)
+
+    class Late:
+        """Repositories over which a deletion comes between the look at the failed run and the append."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(services.repositories, name)
+
+        def tip(self, *arguments: Any) -> Any:
+            story.client.delete(f"/api/runs/{story.run_id}")
+            return services.repositories.tip(*arguments)
+
+    with served(replace(services, repositories=Late())) as url:
+        head = services.log.head()
+        response = story.client.post(f"{url}/api/runs/{story.run_id}/retry")
+        assert (response.status_code, response.json()["error"]) == (404, "run_not_found")
+        after = services.log.read(head)
+    assert "coordinator.started" not in [fact.topic for fact in after]
 
 
 @pytest.fixture
