@@ -171,6 +171,12 @@ class Asking:
             except AlreadyAnswered as already:
                 # Another process stored the same request between our look and our append.
                 return self._replay(self.key, already.answered, location)
+            except Rejected:
+                # Perhaps because of what the same request has just done in another process.
+                answered = self.services.log.answered(*self._row(self.key))
+                if answered is None:
+                    raise
+                return self._replay(self.key, answered, location)
 
     @contextmanager
     def held(self) -> Generator[None]:

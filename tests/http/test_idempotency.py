@@ -1,7 +1,7 @@
 """A command with a key is carried out once, however often and from however many threads it is sent."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import httpx
 import pytest
 
 from steersman.adapters.memory import MemoryLog, SystemClock
@@ -198,6 +199,45 @@ def test_who_loses_the_race_at_the_append_replays_the_winner(
                 assert response.json()["project_id"] == racing.stored.event.project_id
                 assert response.headers["idempotent-replayed"] == "true"
     assert services.log.head() == head + 1, "the winner's, and nothing of the loser's"
+
+
+class LateLook:
+    """A log of a process that looks for an answer just before another process stores it."""
+
+    def __init__(self, log: Any, meanwhile: Callable[[], object]) -> None:
+        self._log = log
+        self._meanwhile: list[Callable[[], object]] = [meanwhile]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def answered(self, *row: str) -> Any:
+        found = self._log.answered(*row)
+        while self._meanwhile:
+            self._meanwhile.pop()()
+        return found
+
+
+def test_who_is_refused_because_of_what_its_own_twin_did_elsewhere_gets_that_answer(
+    services: Services, api: Api, repository: Path
+) -> None:
+    client = api.client()
+    project_id = client.post("/api/projects", json=project(repository)).json()["project_id"]
+    path, member = f"/api/projects/{project_id}/team/members", {"role_id": "tester", "name": "twin"}
+    answers: list[Any] = []
+
+    def elsewhere() -> None:
+        answers.append(client.post(path, json=member, headers=key("twin")))
+
+    with served(replace(services, log=LateLook(services.log, elsewhere))) as url:
+        late = api.stack.enter_context(httpx.Client(base_url=url, headers=client.headers, timeout=60, verify=False))
+        answers.append(late.post(path, json=member, headers=key("twin")))
+        other = late.post(path, json=member, headers=key("another"))
+    assert [answer.status_code for answer in answers] == [answers[0].status_code] * 2
+    assert answers[0].is_success
+    assert answers[1].content == answers[0].content
+    assert answers[1].headers["idempotent-replayed"] == "true"
+    assert other.status_code == 409
 
 
 class MovableClock(SystemClock):
