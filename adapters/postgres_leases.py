@@ -11,6 +11,7 @@ import psycopg
 from ..application.lease_port import Holder, Standing
 from ..application.log_port import LogUnavailable
 from ..application.under_way import EffectState
+from .postgres_address import noticing
 from .process_lock import ProcessLock
 
 CONNECT_TIMEOUT_SECONDS = 3
@@ -70,7 +71,7 @@ class PostgresLeases:
     """
 
     def __init__(self, url: str, stale_seconds: float, process: ProcessLock) -> None:
-        self._url = url
+        self._address = noticing(url)
         self._process = process
         self._stale_seconds = stale_seconds
         self._connection: psycopg.Connection | None = None
@@ -188,7 +189,7 @@ class PostgresLeases:
             try:
                 if self._connection is None:
                     self._connection = psycopg.connect(
-                        self._url,
+                        self._address,
                         autocommit=True,
                         connect_timeout=CONNECT_TIMEOUT_SECONDS,
                         application_name="steersman leases",

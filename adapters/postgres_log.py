@@ -31,6 +31,7 @@ from .log_rows import (
     text_rows,
 )
 from .numbering import Known, Numbered, Wanted
+from .postgres_address import noticing
 from .postgres_statements import native, read_sql
 from .sequenced_log import Opening, SequencedLog
 from .stored_log import Transaction, translated
@@ -76,7 +77,7 @@ class LogDatastore(PostgresDatastore):
             originator_id_type="text",
         )
         # The pool is not open yet. The URL says all: host lists, TLS, sockets, which five fields could not.
-        self.pool.conninfo = url
+        self.pool.conninfo = noticing(url)
         self.pool.kwargs = {"row_factory": dict_row, "connect_timeout": CONNECT_TIMEOUT_SECONDS}
 
     def register_type_adapters(self) -> None:

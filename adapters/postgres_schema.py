@@ -8,6 +8,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import Connection
 
+from .postgres_address import noticing
 from .schema_steps import CREATE, FILES, SELECT, Applied, Phase, SchemaUnfit, Step, check, due, read_steps
 
 CONNECT_TIMEOUT_SECONDS = 5
@@ -41,7 +42,7 @@ def applied(url: str) -> Applied:
 @contextmanager
 def _holding(url: str) -> Generator[Connection[Any]]:
     with psycopg.connect(
-        url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS, application_name="steersman migrate"
+        noticing(url), autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS, application_name="steersman migrate"
     ) as connection:
         connection.execute(f"SET lock_timeout = '{PATIENCE}'")
         connection.execute("SELECT pg_advisory_lock(hashtext('steersman schema'))")

@@ -12,6 +12,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from ..application.check_views import Snapshot
 from ..application.log_port import LogUnavailable
 from ..application.project_views import Changes
+from .postgres_address import noticing
 from .postgres_statements import native, read_sql
 from .view_tables import Statements, TableViews, active_rows
 
@@ -67,7 +68,7 @@ class PostgresViews(TableViews):
     def __init__(self, url: str) -> None:
         super().__init__()
         self._pool = ConnectionPool(
-            url,
+            noticing(url),
             kwargs={"autocommit": True, "connect_timeout": CONNECT_TIMEOUT_SECONDS},
             min_size=MIN_CONNECTIONS,
             max_size=MAX_CONNECTIONS,

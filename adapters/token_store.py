@@ -15,6 +15,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from ..application.caller import is_reserved
 from ..application.log_port import LogUnavailable
+from .postgres_address import noticing
 
 Scope = Literal["viewer", "operator"]
 
@@ -179,7 +180,7 @@ class PostgresTokens:
 
     def __init__(self, conninfo: str) -> None:
         self._pool = ConnectionPool(
-            conninfo, min_size=1, max_size=4, timeout=POSTGRES_TIMEOUT_SECONDS, open=True, name="tokens"
+            noticing(conninfo), min_size=1, max_size=4, timeout=POSTGRES_TIMEOUT_SECONDS, open=True, name="tokens"
         )
 
     @contextmanager
