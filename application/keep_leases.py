@@ -4,15 +4,15 @@ Hold the leases of the runs that this process drives, and stop driving in time w
 All of them stand or fall together: the replica renews itself, not each lease. If it has not managed to for two thirds
 of the time after which others may take over, it ends whatever it has under way, and comes back under a new id when
 nothing of it is left. Time is measured on the process's monotonic clock, from before a renewal was asked for, so a
-process that was stopped, or a store that was away, only makes it end earlier than it would have had to.
+process that was stopped, or a store that was away, only makes it end earlier than it would have had to. One thread
+renews, and another ends things: a renewal can hang.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from math import ceil
 from threading import Event as Flag
 from threading import Lock, Thread
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -20,11 +20,10 @@ import structlog
 from ..domain.leases import take_lease
 from ..domain.rejected import Busy, RunNotFound
 from .caller import service
-from .lease_port import Leases, Standing
+from .lease_port import Driven, Leases, Standing
 from .log_port import Fence, Fenced, LogUnavailable, Undecodable
 from .run_log import RunLog
 from .tenure import LeaseLost
-from .under_way import EffectState
 
 #: The least time between two beats, however many runs are offered.
 PAUSE_SECONDS = 0.05
@@ -32,30 +31,6 @@ PAUSE_SECONDS = 0.05
 RETRY_SECONDS = 0.5
 
 log = structlog.get_logger(__name__)
-
-
-class Driven(Protocol):
-    """Who drives what is leased."""
-
-    def wake(self, root: str) -> None:
-        """Look at a run again: it is this process's now."""
-        ...
-
-    def busy(self) -> frozenset[str]:
-        """Return the runs in which something is under way here."""
-        ...
-
-    def leave_all(self) -> None:
-        """Cut short whatever is under way. On return nothing is."""
-        ...
-
-    def forget(self, roots: Iterable[str]) -> None:
-        """Let nothing of these runs wait here any more: others drive them."""
-        ...
-
-    def states(self) -> Mapping[str, Sequence[EffectState]]:
-        """Return, by run, how its effects stand."""
-        ...
 
 
 class LeaseKeeper:
@@ -86,7 +61,12 @@ class LeaseKeeper:
         self._stopping = Flag()
         self._woken = Flag()
         self._lock = Lock()
-        self._thread = Thread(target=self._keep, name="leases", daemon=True)
+        #: Held while it is said until when this life lasts, and while its end is made: no other life begins meanwhile.
+        self._ending = Lock()
+        self._threads = [
+            Thread(target=work, name=name, daemon=True)
+            for work, name in ((self._keep, "leases"), (self._watch, "leases-watch"))
+        ]
 
     # What the rest of the process asks
 
@@ -136,7 +116,8 @@ class LeaseKeeper:
     def start(self, driven: Driven) -> None:
         """Begin to hold leases for whoever drives."""
         self._driven = driven
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def drain(self) -> None:
         """Claim nothing more, and let go of each run as soon as nothing is under way in it."""
@@ -147,8 +128,9 @@ class LeaseKeeper:
         """Let go of everything, at once. Call it when nothing is under way any more."""
         self._stopping.set()
         self._woken.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
         # What ends too late to be waited for stores nothing and moves nothing any more.
         self._held, self._until = {}, 0.0
         if self._replica is not None:
@@ -175,6 +157,24 @@ class LeaseKeeper:
             self._woken.clear()
             self._stopping.wait(PAUSE_SECONDS)
 
+    def _watch(self) -> None:
+        """End what is under way as soon as the leases lapse: the renewal that fails to come may hang for long."""
+        ended: str | None = None
+        while not self._stopping.wait(self._lapses_in()):
+            with self._ending:
+                if time.monotonic() < self._until or self._replica in (None, ended):
+                    continue
+                try:
+                    self._driven.leave_all()
+                    ended = self._replica
+                except Exception:
+                    log.exception("what is under way could not be ended; trying again")
+
+    def _lapses_in(self) -> float:
+        """Return for how long nobody need look whether the leases have lapsed."""
+        left = self._until - time.monotonic()
+        return min(left, self.heartbeat_seconds) if left > 0 else RETRY_SECONDS
+
     def _beat(self) -> None:
         """Renew, take what is ours to take, and give away what is not."""
         replica, began = self._replica, time.monotonic()
@@ -183,13 +183,14 @@ class LeaseKeeper:
         if replica is None:
             replica = self._new_id()
             self._leases.enter(replica)
-            self._replica, self._until = replica, began + self._lasts_seconds
+            self._until, self._replica = began + self._lasts_seconds, replica
         standing = self._leases.renew(replica, draining=self._draining)
-        if standing is None or time.monotonic() >= self._until or not standing.held.keys() >= self._held.keys():
-            # Agents have been killed by now, or others may have begun: nothing of this life counts any more.
-            self._until = 0.0
-            return
-        self._until = began + self._lasts_seconds
+        with self._ending:
+            if standing is None or time.monotonic() >= self._until or not standing.held.keys() >= self._held.keys():
+                # Agents have been killed by now, or others may have begun: nothing of this life counts any more.
+                self._until = 0.0
+                return
+            self._until = began + self._lasts_seconds
         self._renewed(self._until)
         self._elsewhere = standing.elsewhere
         # Before anything is let go of: what is given away below must not be taken for something that was not taken up yet.
@@ -289,7 +290,8 @@ class LeaseKeeper:
     def _lapse(self) -> None:
         """End whatever is under way: others may have begun to drive these runs. Then come back as somebody new."""
         log.error("the leases lapsed; ending what is under way", runs=len(self._held), replica=self._replica)
-        self._until = 0.0
-        self._driven.leave_all()
+        with self._ending:
+            self._until = 0.0
+            self._driven.leave_all()
         self._driven.forget(self._held)
         self._held, self._reported, self._replica = {}, {}, None

@@ -1,6 +1,6 @@
 """Who drives which run, where several processes share one log."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -80,4 +80,28 @@ class Leases(Protocol):
 
     def counts(self) -> Mapping[str, int]:
         """Return how many runs there are: `held` by live replicas, and `free`."""
+        ...
+
+
+class Driven(Protocol):
+    """Who drives what is leased."""
+
+    def wake(self, root: str) -> None:
+        """Look at a run again: it is this process's now."""
+        ...
+
+    def busy(self) -> frozenset[str]:
+        """Return the runs in which something is under way here."""
+        ...
+
+    def leave_all(self) -> None:
+        """Cut short whatever is under way. On return nothing is."""
+        ...
+
+    def forget(self, roots: Iterable[str]) -> None:
+        """Let nothing of these runs wait here any more: others drive them."""
+        ...
+
+    def states(self) -> Mapping[str, Sequence[EffectState]]:
+        """Return, by run, how its effects stand."""
         ...
