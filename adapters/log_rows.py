@@ -29,6 +29,10 @@ TEXT_COLUMNS: Final = "position, digest, run, is_output, salt, words"
 NODE_COLUMNS: Final = "level, number, hash"
 
 SELECT_HEAD: Final = "SELECT position, edge, mac, signer, note FROM head"
+# One statement, so that all three are of one moment.
+SELECT_BOUNDS: Final = (
+    "SELECT (SELECT position FROM head), (SELECT min(position) FROM events), (SELECT max(position) FROM events)"
+)
 SELECT_ANSWER: Final = (
     "SELECT body_digest, status, answer, position FROM idempotency"
     " WHERE principal = ? AND method = ? AND path = ? AND key = ? AND created > ?"
@@ -41,6 +45,9 @@ INSERT_ANSWER: Final = (
     " position = excluded.position, created = excluded.created"
 )
 DELETE_ANSWERS: Final = "DELETE FROM idempotency WHERE created <= ?"
+# By the facts that hold them: these columns an auditor compares with what was signed. What a text says of its own run
+# nobody does, and to go by it would leave one run's words, and take another's, for whoever can write to that column.
+DELETE_TEXTS: Final = "DELETE FROM texts WHERE position IN (SELECT position FROM events WHERE {facts})"
 SELECT_ROWS: Mapping[Order, str] = {
     "position": "? = '' AND position > ? ORDER BY position",
     "version": "stream = ? AND version > ? ORDER BY version",
@@ -140,6 +147,11 @@ class LogRows(ABC):
         """Return the last durable position."""
         return self._select("SELECT position FROM head", ())[0][0]
 
+    def bounds(self) -> tuple[int, int, int]:
+        """Return the head's position, and the first and the last one that a row has."""
+        ((head, first, last),) = self._select(SELECT_BOUNDS, ())
+        return head, 1 if first is None else first, last or 0
+
     def run_head(self, run: str) -> int:
         """Return the run's last run_sequence."""
         return self._select("SELECT max(run_sequence) FROM events WHERE run = ?", (run,))[0][0] or 0
@@ -188,12 +200,9 @@ class LogRows(ABC):
 
     def _erasing(self, runs: Sequence[str], *, output_only: bool, before: str | None) -> tuple[str, tuple[Any, ...]]:
         """Return the statement that deletes words and salts, and its values."""
-        statement = (
-            f"DELETE FROM texts WHERE run {self.AMONG} AND (? OR is_output) AND (CAST(? AS text) IS NULL OR EXISTS"
-            " (SELECT 1 FROM events WHERE events.position = texts.position AND events.at < ?))"
-        )
-        return statement, (self._list(runs), not output_only, before, before)
+        of_runs = f"run {self.AMONG} AND (? OR is_output) AND (CAST(? AS text) IS NULL OR at < ?)"
+        return DELETE_TEXTS.format(facts=of_runs), (self._list(runs), not output_only, before, before)
 
     def _erasing_stream(self, stream: str) -> tuple[str, tuple[Any, ...]]:
         """Return the same for one stream."""
-        return "DELETE FROM texts WHERE position IN (SELECT position FROM events WHERE stream = ?)", (stream,)
+        return DELETE_TEXTS.format(facts="stream = ?"), (stream,)

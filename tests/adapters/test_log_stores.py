@@ -1,13 +1,18 @@
-"""What is particular to a store: its files forget what was erased, and numbering stays cheap in a long log."""
+"""What is particular to a store: its files forget what was erased, and every statement stays cheap in a long log."""
 
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from steersman.adapters import postgres_log, sqlite_log
 from steersman.adapters.postgres_log import LogDatastore, PostgresLog, PostgresRecorder
+from steersman.adapters.postgres_statements import native
 from steersman.adapters.sqlite_log import SqliteLog, SqliteRecorder, open_datastore
 from steersman.application.log_port import Append
 from steersman.domain.event import Draft, Event, Text
@@ -17,6 +22,11 @@ class Said(Event, frozen=True, kw_only=True):
     TOPIC = "test.said"
 
     words: Text
+
+
+class Uttered(Said, frozen=True, kw_only=True):
+    TOPIC = "test.uttered"
+    OUTPUT = True
 
 
 def said(words: str) -> Append:
@@ -31,6 +41,59 @@ def test_erased_words_are_in_no_file_of_the_sqlite_log(tmp_path: Path) -> None:
     assert log.erase_texts(["r"]) == 1
     assert not any(b"to be forgotten" in file.read_bytes() for file in tmp_path.iterdir())
     log.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_an_erasure_goes_by_the_facts_and_not_by_what_a_text_says_of_itself(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    place: Any = tmp_path / "log.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    log: Any = (SqliteLog if kind == "sqlite" else PostgresLog)(place, {e.TOPIC: e for e in (Said, Uttered)})
+    drafts = [
+        Draft(stream=f"{run}/s", event=e(words=Text(run)), run=run, root=run) for run in "rq" for e in (Said, Uttered)
+    ]
+    expected = {"r/s": 0, "q/s": 0}
+    log.append(Append(drafts=tuple(drafts), expected=expected, at=datetime.now(UTC), principal="ada", command_id="c1"))
+    connect: Callable[[Any], Any] = sqlite3.connect if kind == "sqlite" else psycopg.connect
+    with closing(connect(place)) as connection:
+        connection.execute("UPDATE texts SET run = CASE run WHEN 'r' THEN 'q' ELSE 'r' END, is_output = NOT is_output")
+        connection.commit()
+
+    def words() -> list[str | None]:
+        return [fact.event.words.value for fact in log.read()]
+
+    assert (log.erase_texts(["r"], output_only=True), words()) == (1, ["r", None, "q", "q"])
+    assert (log.erase_texts(["r"]), words()) == (1, [None, None, "q", "q"])
+    log.close()
+
+
+def test_an_erasure_on_sqlite_is_index_look_ups(tmp_path: Path) -> None:
+    recorder = SqliteRecorder(open_datastore(tmp_path / "log.db"))
+    recorder.create_table()
+    for statement, values in (
+        recorder._erasing(["r", "q"], output_only=True, before="now"),
+        recorder._erasing_stream("s"),
+    ):
+        plan = [row["detail"] for row in recorder._select(f"EXPLAIN QUERY PLAN {statement}", values)]
+        assert any(step.startswith("SEARCH texts USING PRIMARY KEY") for step in plan)
+        assert not any("SCAN events" in step or "SCAN texts" in step for step in plan)
+    recorder.close()
+
+
+def test_an_erasure_on_postgres_is_index_look_ups(postgres_url: str) -> None:
+    recorder = PostgresRecorder(LogDatastore(postgres_url))
+    recorder.create_table()
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute(postgres_log.SETTINGS)
+        for (statement, values), index in (
+            (recorder._erasing(["r", "q"], output_only=True, before="now"), "events_run"),
+            (recorder._erasing_stream("s"), "events_stream"),
+        ):
+            plan = "\n".join(row[0] for row in connection.execute(native(f"EXPLAIN {statement}"), values).fetchall())
+            assert "texts_pkey" in plan
+            assert index in plan
+            assert "Seq Scan" not in plan
+    recorder.close()
 
 
 def test_sqlite_syncs_every_commit(tmp_path: Path) -> None:
