@@ -88,8 +88,17 @@ class Signers:
 
     def _open(self, fact: Checked) -> None:
         opened = _as(fact, LogOpened)
-        if self._public and _bytes(opened.public_key, fact) not in self._public.values():
-            raise bad("another key took over without the log's own", fact.position, "publicKey")
+        if self._current and _bytes(opened.public_key, fact) != self._current:
+            # An earlier key neither: it may have leaked, and been given up for that reason. Where a restored backup lost a
+            # rotation, the key that the backup has in force opens the log again, and endorses the newer one once more.
+            expected = key_id(self._current)
+            raise bad(
+                "a key that is not in force took the log over",
+                fact.position,
+                "publicKey",
+                expected,
+                opened.signing_key_id,
+            )
         self.origin = opened.origin
         if opened.prior_origin is not None:
             self.kept[opened.prior_origin] = fact.position - 1

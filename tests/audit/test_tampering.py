@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from steersman.adapters.checkpoint_file import read_notes
+from steersman.adapters.checkpoint_file import CheckpointFile, read_notes
 from steersman.adapters.log_keys import new_keys
-from steersman.adapters.log_opening import _hand_over
+from steersman.adapters.log_opening import _hand_over, _opened, rotate_key
 from steersman.adapters.memory import SYSTEM_CLOCK
 from steersman.adapters.sealing import Handover, signer_of
 from steersman.adapters.signed_note import endorsement, sign_text
@@ -278,3 +278,22 @@ def test_nobody_takes_the_log_over_without_its_own_key(store: World, topic: str)
         )
     _hand_over(recorder, SYSTEM_CLOCK, [event], Handover(signer_of(signer.origin, mine), mine, after=signer, file=None))
     assert_tampered(store, FACTS + 1, "endorsement" if topic == "log.key_rotated" else "publicKey")
+
+
+def test_a_key_that_was_rotated_away_does_not_take_the_log_over_again(world: World) -> None:
+    """It may have leaked, and been given up for that reason: neither the pin nor the chain may hide what it signs then."""
+    log = world.open()
+    tell(log)
+    given_up = world.ring.newest()
+    recorder = world.recorder()
+    rotate_key(recorder, SYSTEM_CLOCK, world.ring, CheckpointFile(world.checkpoints))
+    put(log, said("r", "Signed by the newer key."))
+    pin, end = log.checkpoint(), log.head()
+    log.close()
+    assert given_up is not None
+    opened, signer = _opened(given_up, None), recorder.tree_head().signer
+    forged = Handover(signer_of(opened.origin, given_up), given_up, after=signer, file=None)
+    _hand_over(recorder, SYSTEM_CLOCK, [opened], forged)
+    if world.kind == "bundle":
+        world.export()
+    assert_tampered(world, end + 1, "publicKey", pins=[pin], **keyed(world))
