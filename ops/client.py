@@ -3,10 +3,12 @@
 import time
 from collections.abc import Iterator
 from typing import Any, Self
+from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
 
+from .output import note
 from .refused import Refused
 from .settings import Connection
 from .sse import ServerSent, read_events
@@ -14,8 +16,8 @@ from .sse import ServerSent, read_events
 TIMEOUT_SECONDS = 30.0
 #: A feed says something at least every 15 s, so one that is silent for so long is dead.
 SILENCE_SECONDS = 45.0
-#: How often a feed that brings nothing new is asked for again before it is given up, about two minutes in all.
-MAX_RECONNECTS = 60
+#: How long a feed that broke off is asked for again before it is given up.
+MAX_AWAY_SECONDS = 120.0
 RECONNECT_SECONDS = 2.0
 
 
@@ -25,11 +27,11 @@ class Client:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._position = "0"
-        self._http = httpx.Client(
-            base_url=connection.url,
-            headers={"Authorization": f"Bearer {connection.token}"},
-            timeout=TIMEOUT_SECONDS,
-        )
+        headers = {"Authorization": f"Bearer {connection.token}"}
+        try:
+            self._http = httpx.Client(base_url=connection.url, headers=headers, timeout=TIMEOUT_SECONDS)
+        except httpx.InvalidURL as error:
+            raise Refused(f"{connection.url} is no address of a service: {error}.") from error
 
     def get(self, path: str) -> Any:
         """Return what is there. Raises Refused."""
@@ -44,22 +46,22 @@ class Client:
         Return a feed's events after that id, each once, then wait for more, until its `done` if it has an end.
 
         A connection that breaks, because the service is started again for example, is made anew and goes on with the
-        next event. Raises Refused when the service refuses or stays away.
+        next event; what keeps it from that is said on standard error. Raises Refused when the service cannot be reached
+        at all, refuses, or stays away.
         """
-        failures = 0
-        while failures < MAX_RECONNECTS:
+        away = _Away(self._connection.url)
+        while True:  # ends: whoever is away for too long is given up
             try:
-                for event in self._connected(path, after):
-                    failures = 0
+                for event in self._connected(path, after, away):
                     after = event.id or after
                     yield event
                     if event.event == "done":
                         return
-            except httpx.TransportError:
-                pass
-            failures += 1
+                    away.ended()
+                away.goes_on("the feed broke off", after)
+            except httpx.TransportError as error:
+                away.goes_on(str(error) or type(error).__name__, after)
             time.sleep(RECONNECT_SECONDS)
-        raise Refused(f"{path} broke off after event {after}, and {self._connection.url} stays away.")
 
     def close(self) -> None:
         """Close the connections."""
@@ -71,27 +73,85 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _connected(self, path: str, after: int) -> Iterator[ServerSent]:
-        timeout = httpx.Timeout(TIMEOUT_SECONDS, read=SILENCE_SECONDS)
+    def _connected(self, path: str, after: int, away: "_Away") -> Iterator[ServerSent]:
+        timeout = httpx.Timeout(TIMEOUT_SECONDS, connect=away.seconds_left, read=SILENCE_SECONDS)
         headers = {"Last-Event-ID": str(after)} if after else {}
-        with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
-            if response.is_error:
-                response.read()
-                # Whoever is starting or stopping says so with 503; it is asked again.
-                if response.status_code != 503:
-                    raise Refused(_told(response))
-                return
-            yield from read_events(response.iter_lines())
+        try:
+            opened = self._http.stream("GET", path, headers=headers, timeout=timeout)
+            with opened as response:
+                away.answered()
+                if response.status_code == 503:  # whoever is starting or stopping says so; it is asked again
+                    raise httpx.ReadError(_told_at_once(response))
+                if response.is_error:
+                    raise Refused(_told_at_once(response))
+                if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
+                    raise Refused(f"{self._connection.url} is no Steersman: {path} is no feed.")
+                yield from read_events(response.iter_lines())
+        except UnicodeError as error:
+            raise Refused(f"{self._connection.url} cannot be reached: {error}") from error
 
     def _answer(self, method: str, path: str, **request: Any) -> Any:
         try:
             response = self._http.request(method, path, **request)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, UnicodeError) as error:  # UnicodeError: of a host that cannot be one
             raise Refused(f"{self._connection.url} cannot be reached: {error}") from error
         if response.is_error:
             raise Refused(_told(response))
         self._position = response.headers.get("Steersman-Position", self._position)
-        return response.json() if response.content else None
+        try:
+            return response.json() if response.content else None
+        except ValueError as error:
+            raise Refused(f"{self._connection.url} is no Steersman: it does not answer in JSON.") from error
+
+
+class _Away:
+    """For how long a service has been away while somebody follows a feed."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._since: float | None = None
+        self._opened: float | None = None
+        self._said = ""
+
+    @property
+    def seconds_left(self) -> float:
+        """How long one more attempt may take."""
+        left = TIMEOUT_SECONDS if self._since is None else MAX_AWAY_SECONDS - (time.monotonic() - self._since)
+        return min(TIMEOUT_SECONDS, max(left, RECONNECT_SECONDS))
+
+    def answered(self) -> None:
+        """It is there, and may yet send nothing."""
+        self._opened = time.monotonic()
+
+    def ended(self) -> None:
+        """It is back."""
+        self._since, self._said = None, ""
+
+    def goes_on(self, reason: str, after: int) -> None:
+        """Say why it has to be tried again, each reason once. Raises Refused when it never was there, or is given up."""
+        now = time.monotonic()
+        if self._opened is None:
+            raise Refused(f"{self._url} cannot be reached: {reason}")
+        if self._since is None or now - self._opened > 2 * SILENCE_SECONDS:
+            self._since = now  # for so long only a feed that is alive stays open, though nothing new was on it
+        seconds = now - self._since
+        if seconds > MAX_AWAY_SECONDS:
+            raise Refused(
+                f"The feed broke off after event {after}, and {self._url} has stayed away for {seconds:.0f} s: {reason}"
+            )
+        if reason != self._said:
+            note(f"{self._url} cannot be reached ({reason}), trying again")
+        self._said = reason
+
+
+def path_part(word: str) -> str:
+    """Return a word as one part of a path, whatever is in it: an id that somebody typed leads nowhere else."""
+    return quote(word, safe="").replace(".", "%2E")
+
+
+def _told_at_once(response: httpx.Response) -> str:
+    response.read()
+    return _told(response)
 
 
 def _told(response: httpx.Response) -> str:

@@ -5,10 +5,15 @@ Every command ends with 0 when it is done, 1 when it was refused or could not re
 called wrongly. What it was asked for is on standard output; everything else is on standard error.
 """
 
+import os
+import sys
 from importlib import import_module
 from importlib.metadata import version
+from typing import Any, NoReturn
 
 import click
+
+from .refused import Refused
 
 #: Name, the module here whose `command` it is, and what it does.
 COMMANDS = {
@@ -31,6 +36,18 @@ COMMANDS = {
 class Commands(click.Group):
     """The commands of the table, each imported when it is called."""
 
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        """Run the command and end: what the system refused, wherever that was, is told in a sentence."""
+        try:
+            super().main(*args, **extra)
+        except OSError as error:  # but for a closed pipe, which whoever reads has closed: click ends without a word
+            what = "Standard output" if _is_broken_off() else error.filename or "What is needed"
+            Refused(f"{what} cannot be used: {error.strerror or error}.").show()
+            sys.exit(1)
+        finally:
+            _is_broken_off()
+        raise AssertionError("click ends the process")
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the table."""
         return list(COMMANDS)
@@ -46,6 +63,16 @@ class Commands(click.Group):
         """Write the table without importing what is in it."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
+
+
+def _is_broken_off() -> bool:
+    """Whether standard output takes no more; on return Python, which tries once more as it ends, cannot fail at that."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

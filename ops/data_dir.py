@@ -3,8 +3,9 @@
 import fcntl
 import os
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from .refused import Refused
 
@@ -56,26 +57,37 @@ def alone_in(data: Path, *, shared: bool = False) -> Generator[None]:
 
     The lock is the kernel's: it is gone with the process, however that ends, and no agent inherits it.
     """
-    with (data / "serve.lock").open("a+", encoding="utf-8") as file:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            file = stack.enter_context((data / "serve.lock").open("a+", encoding="utf-8"))
+            _lock(file, data, shared)
         except OSError as error:
-            file.seek(0)
-            holder = file.read(20).strip() or "unknown"
-            raise Refused(f"Another process (pid {holder}) serves {data} already: {data / 'serve.lock'}") from error
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+            raise Refused(f"{data / 'serve.lock'} cannot be used: {error.strerror}.") from error
         yield
 
 
+def _lock(file: TextIO, data: Path, shared: bool) -> None:
+    """On return the lock is ours, and the file says so. Raises Refused, OSError."""
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.seek(0)
+        holder = file.read(20).strip() or "unknown"
+        raise Refused(f"Another process (pid {holder}) serves {data} already: {data / 'serve.lock'}") from error
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+
+
 def is_served(data: Path) -> bool:
-    """Whether a live process serves the data directory."""
+    """Whether a live process serves the data directory. Raises Refused when that cannot be known."""
     try:
         with (data / "serve.lock").open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
-    except OSError:
+    except BlockingIOError:
         return True
+    except OSError as error:
+        raise Refused(f"{data / 'serve.lock'} cannot be used: {error.strerror}.") from error
     return False

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import click
 
 from ..domain.worker_command import KINDS, InvalidSteeringCommand, WorkerCommand, check
-from .client import Client
+from .client import Client, path_part
 from .output import print_json, print_table
 from .refused import Refused
 from .settings import json_option, read_connection
@@ -100,7 +100,7 @@ def _connection(server: str | None, token: str | None) -> Any:
 def _steer_one(client: Client, task_id: str, kind: str, fields: dict[str, str], as_json: bool) -> None:
     digest = _checked(task_id, kind, fields)
     receipt = client.post(
-        f"/tasks/{quote(task_id, safe=':')}/steer", {"kind": kind, **fields, "displayed_payload_hash": digest}
+        f"/tasks/{path_part(task_id)}/steer", {"kind": kind, **fields, "displayed_payload_hash": digest}
     )
     if as_json:
         print_json(receipt)

@@ -1,14 +1,15 @@
 """`steersman runs`: the runs of a service, over its API."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
 import msgspec
 
-from .client import Client
+from .client import Client, path_part
 from .event_words import in_words
-from .output import plain, print_json, print_table
+from .output import note, plain, print_json, print_table
 from .settings import json_option, read_connection
 
 
@@ -24,7 +25,9 @@ def ls(project: str | None, as_json: bool) -> None:
     """List coordinator runs, the newest of each project first."""
     with Client(read_connection()) as client:
         projects = [project] if project else [found["project_id"] for found in client.get("/api/projects")]
-        runs: list[dict[str, Any]] = [run for one in projects for run in client.get(f"/api/projects/{one}/runs")]
+        runs: list[dict[str, Any]] = [
+            run for one in projects for run in client.get(f"/api/projects/{path_part(one)}/runs")
+        ]
     if as_json:
         print_json(runs)
         return
@@ -36,12 +39,13 @@ def ls(project: str | None, as_json: bool) -> None:
 @json_option
 def show(run_id: str, as_json: bool) -> None:
     """Show a run, its work plan and its child runs."""
+    path = f"/api/runs/{path_part(run_id)}"
     with Client(read_connection()) as client:
-        run = client.get(f"/api/runs/{run_id}")
+        run = client.get(path)
         is_coordinator = run.get("parent_run_id") is None
         has_plan = is_coordinator and run.get("coordinator_status") is not None
-        plan = client.get(f"/api/runs/{run_id}/work-plan") if has_plan else None
-        children: list[dict[str, Any]] = client.get(f"/api/runs/{run_id}/children") if is_coordinator else []
+        plan = client.get(f"{path}/work-plan") if has_plan else None
+        children: list[dict[str, Any]] = client.get(f"{path}/children") if is_coordinator else []
     if as_json:
         print_json({"run": run, "work_plan": plan, "children": children})
         return
@@ -78,12 +82,29 @@ def print_subtasks(subtasks: Sequence[dict[str, Any]], children: Sequence[dict[s
 @json_option
 def watch(run_id: str, after: int, as_json: bool) -> None:
     """Follow a run's feed to its end, also across restarts of the service."""
-    with Client(read_connection()) as client:
-        for event in client.follow(f"/api/runs/{run_id}/stream", after):
+    with Client(read_connection()) as client, _resumable(run_id, after) as seen:
+        for event in client.follow(f"/api/runs/{path_part(run_id)}/stream", after):
             if as_json:
                 print_json({"id": event.id, "event": event.event, "data": msgspec.Raw(event.data.encode())})
             elif event.id is not None:
                 click.echo(f"{event.id:>5}  {plain(in_words(event.event, msgspec.json.decode(event.data)))}")
+            seen(event.id)
+
+
+@contextmanager
+def _resumable(run_id: str, after: int) -> Generator[Callable[[int | None], None]]:
+    """Give what is told of each event that was shown; whoever ends it by Ctrl-C hears how to go on behind the last."""
+    last = after
+
+    def seen(event_id: int | None) -> None:
+        nonlocal last
+        last = event_id or last
+
+    try:
+        yield seen
+    except KeyboardInterrupt:
+        note(f"To go on: steersman runs watch {run_id} --after {last}")
+        raise
 
 
 @command.command()
@@ -92,7 +113,7 @@ def watch(run_id: str, after: int, as_json: bool) -> None:
 def explain(run_id: str, as_json: bool) -> None:
     """Say what a run waits for, and for whom."""
     with Client(read_connection()) as client:
-        found = client.get(f"/api/runs/{run_id}/explain")
+        found = client.get(f"/api/runs/{path_part(run_id)}/explain")
     if as_json:
         print_json(found)
         return

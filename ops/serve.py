@@ -143,7 +143,11 @@ class Server(uvicorn.Server):
         """Begin to accept requests."""
         await super().startup(sockets=sockets)
         if self.started:
-            self._on_started()
+            try:
+                self._on_started()
+            except OSError as error:
+                await self.shutdown(sockets=sockets)
+                raise Refused(f"Nobody can be told where the service is: {error.strerror}.") from error
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the feeds, then every other request, within the grace."""

@@ -81,6 +81,9 @@ def read_connection(environment: Mapping[str, str] = os.environ) -> Connection:
     token = environment.get("STEERSMAN_TOKEN", "")
     if not token:
         raise Refused("STEERSMAN_TOKEN is not set. Get one with: steersman token issue --user YOU --scope operator")
+    if not token.isascii() or not token.isprintable():
+        # It may be the greater part of a token, so it is not repeated.
+        raise Refused("STEERSMAN_TOKEN is no token: it holds other letters than those have.")
     url = environment.get("STEERSMAN_SERVER_URL") or DEFAULT_SERVER_URL
     if not url.startswith(("http://", "https://")):
         raise Refused(f"STEERSMAN_SERVER_URL must begin with http:// or https://, not be {url!r}.")

@@ -46,6 +46,10 @@ def test_a_client_command_that_is_refused_says_the_status_and_ends_with_1(shared
     missing = "00000000-0000-0000-0000-000000000000"
     assert "HTTP 404 run_not_found" in steersman("runs", "show", missing, expect=1, **variables)
     assert "HTTP 404" in steersman("runs", "watch", missing, expect=1, **variables)
+    for stranger in ("../projects", "..", "?", "a/b", "ü", "%2e%2e"):
+        for command in ("show", "explain", "watch"):
+            assert "HTTP 40" in steersman("runs", command, stranger, expect=1, **variables), (command, stranger)
+        assert "HTTP 404" in steersman("runs", "ls", "--project", stranger, expect=1, **variables)
     assert "HTTP 401" in steersman("runs", "ls", expect=1, **variables | {"STEERSMAN_TOKEN": "nonsense"})
     away = variables | {"STEERSMAN_SERVER_URL": "http://127.0.0.1:9"}
     assert "cannot be reached" in steersman("runs", "ls", expect=1, **away)

@@ -1,0 +1,119 @@
+"""`steersman runs watch` against a service that is not there, goes away, or is something else."""
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Thread
+
+import pytest
+
+from steersman.ops import client
+from steersman.ops.client import Client
+from steersman.ops.refused import Refused
+from steersman.ops.settings import Connection
+from steersman.tests.e2e.served import STEERSMAN, environment
+from steersman.tests.ports import free_port
+
+FEED = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+EVENT = b'id: 7\nevent: run.started\ndata: {"subtaskId": 1, "agentName": "x"}\n\n'
+PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>Hello"
+
+
+@contextmanager
+def answering(*answers: bytes, then: Callable[[], object] = lambda: None) -> Iterator[str]:
+    """Give the address of a server that says each of these once, and then listens no more; *then* is called before."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            for answer in answers:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(65_536)
+                    connection.sendall(answer)
+                    if answer is answers[-1]:
+                        then()
+                        listener.shutdown(socket.SHUT_RDWR)
+
+        thread = Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join(30)
+
+
+def watched(url: str) -> list[int | None]:
+    """Follow a feed to its end."""
+    with Client(Connection(url=url, token="steersman_x")) as one:
+        return [event.id for event in one.follow("/feed")]
+
+
+def test_a_service_that_was_never_there_is_told_at_once() -> None:
+    began = time.monotonic()
+    with pytest.raises(Refused, match="cannot be reached"):
+        watched(f"http://127.0.0.1:{free_port()}")
+    assert time.monotonic() - began < 1.5
+
+
+def test_a_service_that_goes_away_is_tried_again_in_words_and_given_up_after_as_long_as_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(client, "MAX_AWAY_SECONDS", 1.0)
+    monkeypatch.setattr(client, "RECONNECT_SECONDS", 0.1)
+    began = time.monotonic()
+    with (
+        answering(FEED + EVENT) as url,
+        pytest.raises(Refused, match=r"after event 7, .* stayed away for 1 s: .*refused"),
+    ):
+        watched(url)
+    assert 1.0 < time.monotonic() - began < 10
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(" (")[2] for line in said] == [
+        "the feed broke off), trying again",
+        f"{_refused()}), trying again",
+    ]
+
+
+def test_a_service_that_is_starting_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "RECONNECT_SECONDS", 0.1)
+    starting = b'HTTP/1.1 503 X\r\nContent-Length: 36\r\n\r\n{"error": "draining", "message": ""} '
+    with answering(starting, FEED + EVENT, FEED + b"event: done\ndata: {}\n\n") as url:
+        assert watched(url) == [7, None]
+
+
+def test_a_server_of_something_else_is_no_feed() -> None:
+    with answering(PAGE) as url, pytest.raises(Refused, match="is no Steersman"):
+        watched(url)
+    with (
+        answering(PAGE) as url,
+        Client(Connection(url=url, token="steersman_x")) as one,
+        pytest.raises(Refused, match="is no Steersman"),
+    ):
+        one.get("/api/projects")
+
+
+def test_whoever_ends_it_hears_how_to_go_on() -> None:
+    watching: list[subprocess.Popen[str]] = []
+
+    def interrupt() -> None:
+        assert watching[0].stdout is not None
+        watching[0].stdout.readline()
+        watching[0].send_signal(signal.SIGINT)
+
+    with answering(FEED + EVENT, then=interrupt) as url:
+        command: Sequence[str] = [*STEERSMAN, "runs", "watch", "r-1"]
+        variables = environment(STEERSMAN_SERVER_URL=url, STEERSMAN_TOKEN="steersman_x")
+        watching.append(
+            subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
+        _, said = watching[0].communicate(timeout=60)
+    assert "To go on: steersman runs watch r-1 --after 7" in said.splitlines()
+    assert "Traceback" not in said
+
+
+def _refused() -> str:
+    """What the system calls a port that nobody listens at."""
+    with pytest.raises(Refused) as caught:
+        watched(f"http://127.0.0.1:{free_port()}")
+    return caught.value.message.partition(": ")[2]
