@@ -9,7 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import msgspec
 
@@ -66,11 +66,17 @@ class AgentProcess:
         """
         popen, ours = await _keeper_of_its_own(launch.env, held)
         process = cls(asyncio.get_running_loop(), popen, ours["control"])
-        await process._attach(ours)
-        process.extend(until)
-        start = {"do": "start", "path": launch.path, "argv": list(launch.argv), "cwd": str(launch.cwd)}
-        process._send(start, launch.env)
         try:
+            await process._attach(ours)
+        except BaseException:
+            # Without its control pipe the keeper ends; it has no agent yet.
+            process._close_control()
+            await asyncio.to_thread(popen.wait)
+            raise
+        try:
+            process.extend(until)
+            start = {"do": "start", "path": launch.path, "argv": list(launch.argv), "cwd": str(launch.cwd)}
+            process._send(start, launch.env)
             await process.started
         except BaseException:
             await process.end()
@@ -78,26 +84,31 @@ class AgentProcess:
         return process
 
     async def _attach(self, ours: Mapping[str, int]) -> None:
-        self.stdout = await self._reader(ours["stdout"], MAX_LINE_BYTES)
-        stderr = await self._reader(ours["stderr"], 64 * 1024)
-        status = await self._reader(ours["status"], STATUS_LINE_BYTES)
-        # A reader's protocol is what the standard library has for a writer's flow control, too.
-        protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader(loop=self._loop), loop=self._loop)
-        file = os.fdopen(ours["stdin"], "wb", 0)
-        transport, _ = await self._loop.connect_write_pipe(lambda: protocol, file)
-        self.stdin = asyncio.StreamWriter(transport, protocol, None, self._loop)
-        self._transports.append(transport)
+        """On return our ends of the pipes are read and written; on failure they are closed, all but the control pipe."""
+        with contextlib.ExitStack() as undo:
+            modes = {"stdin": "wb", "stdout": "rb", "stderr": "rb", "status": "rb"}
+            files = {name: undo.enter_context(os.fdopen(ours[name], mode, 0)) for name, mode in modes.items()}
+            self.stdout = await self._reader(files["stdout"], MAX_LINE_BYTES, undo)
+            stderr = await self._reader(files["stderr"], 64 * 1024, undo)
+            status = await self._reader(files["status"], STATUS_LINE_BYTES, undo)
+            # A reader's protocol is what the standard library has for a writer's flow control, too.
+            protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader(loop=self._loop), loop=self._loop)
+            transport, _ = await self._loop.connect_write_pipe(lambda: protocol, files["stdin"])
+            self.stdin = asyncio.StreamWriter(transport, protocol, None, self._loop)
+            self._transports.append(transport)
+            # From here on they are the transports' own.
+            undo.pop_all()
         self._tasks = [
             self._loop.create_task(self._read_stderr(stderr)),
             self._loop.create_task(self._read_status(status)),
         ]
 
-    async def _reader(self, descriptor: int, limit: int) -> asyncio.StreamReader:
+    async def _reader(self, file: IO[bytes], limit: int, undo: contextlib.ExitStack) -> asyncio.StreamReader:
         reader = asyncio.StreamReader(limit, self._loop)
-        file = os.fdopen(descriptor, "rb", 0)
         transport, _ = await self._loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader, loop=self._loop), file
         )
+        undo.callback(transport.close)
         self._transports.append(transport)
         return reader
 
@@ -224,10 +235,14 @@ async def _keeper_of_its_own(
 
 def start_keeper(env: Mapping[str, str], held: Sequence[int] = ()) -> "tuple[subprocess.Popen[bytes], dict[str, int]]":
     """Start a keeper that has no agent yet; return it and our ends of its pipes, by name."""
-    pipes = {name: os.pipe() for name in ("stdin", "stdout", "stderr", "control", "status")}
-    ours = {name: pipe[name in ("stdin", "control")] for name, pipe in pipes.items()}
-    theirs = {name: pipe[name not in ("stdin", "control")] for name, pipe in pipes.items()}
-    try:
+    ours: dict[str, int] = {}
+    theirs: dict[str, int] = {}
+    with contextlib.ExitStack() as undo, contextlib.ExitStack() as done:
+        for name in ("stdin", "stdout", "stderr", "control", "status"):
+            reading, writing = os.pipe()
+            ours[name], theirs[name] = (writing, reading) if name in ("stdin", "control") else (reading, writing)
+            undo.callback(os.close, ours[name])
+            done.callback(os.close, theirs[name])
         popen = subprocess.Popen(
             # -I: nothing in the environment or the working directory may put other modules in its way.
             [sys.executable, "-I", "-m", KEEPER, *map(str, (theirs["control"], theirs["status"], *held))],
@@ -239,13 +254,7 @@ def start_keeper(env: Mapping[str, str], held: Sequence[int] = ()) -> "tuple[sub
             cwd="/",
             start_new_session=True,
         )
-    except BaseException:
-        for descriptor in ours.values():
-            os.close(descriptor)
-        raise
-    finally:
-        for descriptor in theirs.values():
-            os.close(descriptor)
+        undo.pop_all()
     return popen, ours
 
 

@@ -1,5 +1,8 @@
 """Agents that misbehave: each gets a typed failure, none fills the memory or keeps the service waiting."""
 
+import asyncio
+import errno
+import itertools
 import os
 import resource
 import signal
@@ -422,6 +425,35 @@ def test_an_agent_that_is_given_up_while_its_keeper_starts_leaves_nothing_behind
         assert failure(opening.result).code == "agent_start_timeout"
     assert not family_of(os.getpid())
     assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "nth"),
+    [
+        *((os, "pipe", nth) for nth in range(1, 6)),
+        (subprocess, "Popen", 1),
+        *((asyncio.BaseEventLoop, "connect_read_pipe", nth) for nth in range(1, 4)),
+        (asyncio.BaseEventLoop, "connect_write_pipe", 1),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_an_agent_that_cannot_be_started_leaves_no_descriptor_and_no_keeper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Any, name: str, nth: int
+) -> None:
+    with AcpAgents(None, tmp_path / "data") as agents:
+        before, real, calls = os.listdir("/proc/self/fd"), getattr(place, name), itertools.count(1)
+
+        def fail(*args: Any, **kwargs: Any) -> Any:
+            if next(calls) == nth:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(place, name, fail)
+        with pytest.raises(OSError, match="Too many"):
+            agents.open(SessionRequest(model_id="rehearsal", run_id="r", cwd=tmp_path))
+        monkeypatch.undo()
+        assert not family_of(os.getpid())
+        assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_command_that_is_interrupted_while_it_starts_leaves_nothing_behind(
