@@ -25,6 +25,7 @@ class Signers:
         self.mac = FIRST_MAC
         #: Origins that were left behind when a restored backup was accepted, and how many facts of each were kept.
         self.kept: dict[str, int] = {}
+        self._opened_at = 0
         self._hmac_keys = hmac_keys
         self._public: dict[tuple[str, bytes], bytes] = {}
         self._current = b""
@@ -75,7 +76,7 @@ class Signers:
             by = _hashes(line.key_hash for line in parse_note(pin)[1])
         except NoteInvalid as error:
             raise Unreadable(f"the pinned checkpoint: {error}") from error
-        if found.origin not in {name for name, _ in self._public}:
+        if found.origin not in {name for name, _ in self._public} | self.kept.keys():
             raise bad("the pinned checkpoint is of another log", None, "pin", found.origin, self.origin)
         if not is_ours:
             raise bad("the pinned checkpoint is signed by no key that the log names", None, "pin", _hashes(known), by)
@@ -99,9 +100,11 @@ class Signers:
                 expected,
                 opened.signing_key_id,
             )
-        self.origin = opened.origin
+        if opened.origin != self.origin:
+            # Several facts open a log under one name where several histories end: each keeps what is before the first.
+            self.origin, self._opened_at = opened.origin, fact.position
         if opened.prior_origin is not None:
-            self.kept[opened.prior_origin] = fact.position - 1
+            self.kept[opened.prior_origin] = self._opened_at - 1
         self._take(fact, opened)
 
     def _rotate(self, fact: Checked) -> None:

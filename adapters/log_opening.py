@@ -110,16 +110,16 @@ def accept_restore(recorder: Recorder, clock: Clock, ring: Keyring, file: Checkp
     head, told = recorder.tree_head(), list(log_facts(recorder))
     accepted = {event.prior_origin for event in told if isinstance(event, LogOpened)}
     lost = [found for origin, found in _newest(ring, file).items() if origin not in accepted]
-    prior = max((signed.checkpoint for signed in lost), key=lambda found: found.size, default=None)
     signer, newer = head.signer, _newer(lost, told)
     # Else the same keys: a restore is no occasion on which anybody could put theirs in the place of the log's.
     old = ring.get(signer.signing_id, signer.hmac_id) if signer else newer or ring.newest() or ring.make()
-    opened = _opened(old, prior)
-    facts, keys = list[Event]([opened]), [old]
+    # One left out would be missed for ever: each later accepted restore would only add the name made by the one before.
+    opened, keys = _opened(old, *(signed.checkpoint for signed in lost)), [old]
+    facts: list[Event] = [*opened]
     if newer is not None and newer is not old:
         # In the same batch, whose checkpoint both keys sign: nothing under the new name is vouched for by the old alone.
-        facts, keys = [opened, _rotated(opened.origin, old, newer)], [old, newer]
-    _hand_over(recorder, clock, facts, Handover(signer_of(opened.origin, keys[-1]), *keys, after=signer, file=file))
+        facts, keys = [*opened, _rotated(opened[0].origin, old, newer)], [old, newer]
+    _hand_over(recorder, clock, facts, Handover(signer_of(opened[0].origin, keys[-1]), *keys, after=signer, file=file))
     return opened
 
 
@@ -170,7 +170,7 @@ def _begin(recorder: Recorder, clock: Clock, ring: Keyring, file: CheckpointFile
     """On return the log has its first fact, whoever wrote it."""
     found = ring.newest()
     keys = found or ring.make()
-    opened = _opened(keys, None)
+    (opened,) = _opened(keys)
     try:
         _hand_over(recorder, clock, [opened], Handover(signer_of(opened.origin, keys), keys, after=None, file=file))
     except LogUnavailable:
@@ -182,16 +182,21 @@ def _begin(recorder: Recorder, clock: Clock, ring: Keyring, file: CheckpointFile
             ring.forget(keys)
 
 
-def _opened(keys: LogKeys, prior: Checkpoint | None) -> LogOpened:
-    return LogOpened(
-        origin=f"steersman.local/{uuid4().hex}",
-        signing_key_id=keys.signing_id,
-        hmac_key_id=keys.hmac_id,
-        public_key=keys.public_text,
-        prior_origin=prior.origin if prior else None,
-        prior_size=prior.size if prior else None,
-        prior_root=base64_of(prior.root) if prior else None,
-    )
+def _opened(keys: LogKeys, *priors: Checkpoint) -> Sequence[LogOpened]:
+    """Return the facts that open a log under a new origin: one for each history that ended, or one that names none."""
+    origin = f"steersman.local/{uuid4().hex}"
+    return [
+        LogOpened(
+            origin=origin,
+            signing_key_id=keys.signing_id,
+            hmac_key_id=keys.hmac_id,
+            public_key=keys.public_text,
+            prior_origin=prior.origin if prior else None,
+            prior_size=prior.size if prior else None,
+            prior_root=base64_of(prior.root) if prior else None,
+        )
+        for prior in priors or (None,)
+    ]
 
 
 def _rotated(origin: str, old: LogKeys, new: LogKeys) -> LogKeyRotated:

@@ -130,7 +130,9 @@ def accept(data: Path | None) -> None:
     with keeping(settings) as (recorder, ring, file), alone_in(settings.data):
         opened = accept_restore(recorder, SYSTEM_CLOCK, ring, file)
         signer = recorder.tree_head().signer
-    note(f"The log goes on as {opened.origin}. Before, {opened.prior_origin} had signed {opened.prior_size} facts.")
+    note(f"The log goes on as {opened[0].origin}.")
+    for ended in opened:
+        note(f"Before, {ended.prior_origin} had signed {ended.prior_size} facts.")
     if signer is not None:
         note(f"It is signed by {signer.signing_id}. If that key has leaked: steersman audit rotate-key")
     note("Tokens that were revoked after the backup was made work again, unless you kept the tokens.db of before.")

@@ -180,7 +180,7 @@ def test_a_store_that_was_put_back_takes_nothing_until_that_is_accepted(store: W
         put(log, said("r", "Too late."))
     assert log.head() == 6
     log.close()
-    opened = accept_restore(store.recorder(), SYSTEM_CLOCK, store.ring, CheckpointFile(store.checkpoints))
+    (opened,) = accept_restore(store.recorder(), SYSTEM_CLOCK, store.ring, CheckpointFile(store.checkpoints))
     assert (opened.prior_size, opened.signing_key_id) == (21, store.ring.newest().signing_id)
     lost = parse_checkpoint(note_of(store, 21))
     assert (opened.prior_origin, lost.origin != opened.origin) == (lost.origin, True)
@@ -224,6 +224,36 @@ def test_a_log_that_is_put_back_behind_a_rotation_goes_on_with_the_newer_key(sto
     )
 
 
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_backup_from_before_an_accepted_restore_is_accepted_too(store: World, times: int) -> None:
+    """Each time histories end that the backup knows nothing of; every one of them is named, and the log is written again."""
+    file, ended = CheckpointFile(store.checkpoints), list[str]()
+    log = store.open()
+    unsteered(log)
+    kept = log.checkpoint()
+    restore = back_up(store)
+    for turn in range(1 + times):
+        unsteered(log, f"lost {turn}")
+        ended.append(log.checkpoint())
+        log.close()
+        restore()
+        opened = accept_restore(store.recorder(), SYSTEM_CLOCK, store.ring, file)
+        found = [parse_checkpoint(note) for note in ended]
+        assert [(each.prior_origin, each.prior_size) for each in opened] == [(each.origin, each.size) for each in found]
+        log = store.open()
+        assert log.rolled_back is None
+    assert put(log, said("r", "And on.")) == 6 + len(ended) + 1
+    with pytest.raises(NothingToAccept):
+        accept_restore(store.recorder(), SYSTEM_CLOCK, store.ring, file)
+    verdict = store.audit(hmac_keys=store.hmac_keys, pins=[kept, log.checkpoint()])
+    assert (verdict.verdict, verdict.finding, verdict.chained) == ("clean", None, log.head())
+    assert verdict.origin == parse_checkpoint(log.checkpoint()).origin
+    for note in ended:
+        finding = store.audit(pins=[note]).finding
+        assert finding is not None
+        assert (finding.reason, finding.position) == ("facts that were pinned are missing", 7)
+
+
 @pytest.mark.parametrize("lost", [1, 5])
 def test_a_store_that_is_put_back_under_a_running_process_takes_nothing_more(store: World, lost: int) -> None:
     """PostgreSQL fails over to a copy that was behind: what is gone was signed, and no second history is begun."""
@@ -257,7 +287,7 @@ def test_a_store_that_was_emptied_or_replaced_begins_no_second_history(store: Wo
     log = store.open()
     with pytest.raises(LogRolledBack, match="does not know"):
         put(log, said("r", "A second history."))
-    opened = accept_restore(store.recorder(), SYSTEM_CLOCK, store.ring, CheckpointFile(store.checkpoints))
+    (opened,) = accept_restore(store.recorder(), SYSTEM_CLOCK, store.ring, CheckpointFile(store.checkpoints))
     assert opened.prior_size == 6
     assert store.open().read()[0].event == opened
 

@@ -291,7 +291,7 @@ def test_a_key_that_was_rotated_away_does_not_take_the_log_over_again(world: Wor
     pin, end = log.checkpoint(), log.head()
     log.close()
     assert given_up is not None
-    opened, signer = _opened(given_up, None), recorder.tree_head().signer
+    (opened,), signer = _opened(given_up), recorder.tree_head().signer
     forged = Handover(signer_of(opened.origin, given_up), given_up, after=signer, file=None)
     _hand_over(recorder, SYSTEM_CLOCK, [opened], forged)
     if world.kind == "bundle":
