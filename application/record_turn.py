@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from threading import Lock, Timer, current_thread
 from typing import Self
-from uuid import uuid4
+from uuid import NAMESPACE_OID, uuid4, uuid5
 
 import structlog
 
@@ -207,14 +207,16 @@ class TurnRecorder:
         return run.deleted or (run.ended if child is None else child.status in ENDED)
 
     def _event(self, update: AgentUpdate) -> Event:
+        # An id of ours for the agent's: its own may be any words, which a fact could not forget.
+        call_id = str(uuid5(NAMESPACE_OID, f"{self._turn_id}/{update.call_id}"))
         match update.kind:
             case "tool_call":
                 name = self._text(update.title[:MAX_TOOL_NAME])
-                return ToolCalled(call_id=update.call_id, tool_name=name, arguments=self._text(update.text))
+                return ToolCalled(call_id=call_id, tool_name=name, arguments=self._text(update.text))
             case "tool_result" if update.failed:
-                return ToolFailed(call_id=update.call_id, error_message=self._text(update.text))
+                return ToolFailed(call_id=call_id, error_message=self._text(update.text))
             case "tool_result":
-                return ToolReturned(call_id=update.call_id, content=self._text(update.text))
+                return ToolReturned(call_id=call_id, content=self._text(update.text))
             case "usage":
                 return TurnUsage(
                     turn_id=self._turn_id,

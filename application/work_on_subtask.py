@@ -236,7 +236,8 @@ class _Work:
             self._shop.decide(self._root, lambda run: turns.end_turn(run, self._id, "cancelled"))
             return
         self._opened_here.clear()
-        if not self._shop.decide(self._root, lambda run: turns.fail_execution(run, self._id, str(failed))):
+        code, message = failed.code, str(failed)
+        if not self._shop.decide(self._root, lambda run: turns.fail_execution(run, self._id, code, message)):
             raise failed
 
     def _ready(self, run: Run, child: ChildRun, turn: Turn) -> tuple[AgentSession, bool]:

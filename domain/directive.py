@@ -146,7 +146,10 @@ class RevisionExecution(Event, frozen=True, kw_only=True):
     child_run_id: str
     state: Literal["initiated", "effect_confirmed", "failed"]
     receipt_payload_hash: str
+    #: Of a failure: its code. Facts of the first release hold the agent's words here; those are in `message` since then,
+    #: where they can be redacted and forgotten.
     reason: str | None = None
+    message: Text | None = None
 
 
 # State

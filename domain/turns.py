@@ -141,6 +141,7 @@ def _mark(
     child_run_id: str,
     state: Literal["initiated", "effect_confirmed", "failed"],
     reason: str | None = None,
+    message: Text | None = None,
 ) -> Sequence[Draft]:
     return tuple(
         run.on_directive(
@@ -152,6 +153,7 @@ def _mark(
                 state=state,
                 receipt_payload_hash=directive.payload_hash,
                 reason=reason,
+                message=message,
             ),
         )
         for directive in directives
@@ -200,9 +202,9 @@ def is_cut_short(run: Run, child_run_id: str) -> bool:
     return redirected or child.status == "pausing"
 
 
-def fail_execution(run: Run, child_run_id: str, reason: str) -> Sequence[Draft]:
+def fail_execution(run: Run, child_run_id: str, error_code: str, message: str = "") -> Sequence[Draft]:
     """
-    The agent failed before it showed a sign of the directives that its turn carries.
+    The agent failed before it showed a sign of the directives that its turn carries. *message* may hold its last words.
 
     They are tried again, up to their execution cap; past it they need attention, and the child is left as its last
     commit, or asked for its task without them if it has not begun that. Nothing when the turn carries none, or was
@@ -214,7 +216,8 @@ def fail_execution(run: Run, child_run_id: str, reason: str) -> Sequence[Draft]:
     carried = [run.directives[i] for i in child.turn.directive_ids if run.directives[i].open]
     if not carried:
         return ()
-    marks = _mark(run, carried, child_run_id, "failed", reason[:MAX_MESSAGE_CHARACTERS])
+    words = Text(message[:MAX_MESSAGE_CHARACTERS]) if message else None
+    marks = _mark(run, carried, child_run_id, "failed", error_code, words)
     worn_out = [directive for directive in carried if directive.failures + 1 >= MAX_EXECUTIONS]
     if not worn_out:
         return marks

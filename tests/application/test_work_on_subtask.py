@@ -5,6 +5,7 @@ import pytest
 from steersman.application import work_on_subtask
 from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnObserver
 from steersman.domain import steering
+from steersman.domain.agent_output import ToolCalled, ToolReturned
 from steersman.domain.child_run import RunFailed, SessionOpened, TurnInterrupted, TurnOpened
 from steersman.domain.directive import RevisionExecution, SteeringDecided
 from steersman.domain.event import Event
@@ -79,6 +80,56 @@ def test_an_agent_that_fails_before_its_first_sign_is_asked_again_and_the_third_
         "assembly_blocked: steering_execution_exhausted",
     )
     assert run.plan.subtasks[1].status == "assemble_ready", "the last commit still stands"
+
+
+def test_the_last_words_of_an_agent_that_fails_are_redacted_and_forgotten_with_the_run() -> None:
+    key = "sk-proj-" + "a1" * 18
+
+    def gasps(session: Session, prompt: str, observer: TurnObserver) -> None:
+        raise AgentFailed("agent_exited", f"its last words: /home/ada/.env: KEY_OF_ADA {key}", retryable=True)
+
+    service = at_gate()
+    service.agents.behave = gasps
+    service.request_changes("d")
+    service.drive()
+    failed = [e for e in service.told(RevisionExecution) if e.state == "failed"]
+    assert {e.reason for e in failed} == {"agent_exited"}
+    assert {str(e.message) for e in failed} == {"its last words: /home/ada/.env: KEY_OF_ADA [redacted]"}
+    service.log.erase_texts(["r", *service.run.children])
+    assert not any("ada" in repr(event) or "sk-proj" in repr(event) for event in service.events)
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_nothing_that_an_agent_says_or_names_is_in_the_facts_themselves(is_seen: bool) -> None:
+    def says_it_everywhere(session: Session, prompt: str, observer: TurnObserver) -> None:
+        if is_seen:
+            for kind in ("message", "thought", "plan", "stderr", "tool_call", "tool_result"):
+                observer.update(AgentUpdate(kind=kind, call_id="call of Ada", title="Ada", text="to Ada"))
+        raise AgentFailed("agent_exited", "its last words: Ada", retryable=True)
+
+    service = at_gate()
+    service.agents.behave = says_it_everywhere
+    service.request_changes("d")
+    service.drive()
+    assert any("Ada" in repr(event) for event in service.events)
+    service.log.erase_texts(["r", *service.run.children])
+    assert not [event for event in service.events if "Ada" in repr(event)]
+
+
+def test_a_call_and_its_result_have_the_same_id() -> None:
+    def calls(session: Session, prompt: str, observer: TurnObserver) -> None:
+        for call_id in ("1", "2"):
+            observer.update(AgentUpdate(kind="tool_call", call_id=call_id, title="read", text="{}"))
+            observer.update(AgentUpdate(kind="tool_result", call_id=call_id, text="read"))
+        writes_its_part(session, prompt, observer)
+
+    service = Service()
+    service.agents.behave = calls
+    service.start(part("One"))
+    service.drive()
+    called, returned = ([event.call_id for event in service.told(kind)] for kind in (ToolCalled, ToolReturned))
+    assert called == returned
+    assert len(set(called)) == 2
 
 
 def test_a_directive_that_a_person_retries_is_carried_out_by_the_same_child() -> None:
