@@ -2,8 +2,7 @@
 
 import os
 import stat
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from io import BytesIO
 
 from dulwich.attrs import (
@@ -14,13 +13,19 @@ from dulwich.attrs import (
     parse_git_attributes,
 )
 from dulwich.config import Config
-from dulwich.errors import GitProtocolError
-from dulwich.filters import FilterBlobNormalizer, FilterContext, FilterDriver, FilterError, FilterRegistry
+from dulwich.filters import (
+    FilterBlobNormalizer,
+    FilterContext,
+    FilterDriver,
+    FilterRegistry,
+    ProcessFilterDriver,
+)
 from dulwich.ignore import IgnoreFilter, IgnoreFilterManager, default_user_ignore_filter_path
 from dulwich.objects import Blob, ObjectID
 from dulwich.refs import Ref
 from dulwich.repo import Repo
 
+from .git_filter_commands import FilterCommands
 from .git_objects import Objects
 from .git_refs import read_ref
 
@@ -28,13 +33,23 @@ from .git_refs import read_ref
 class ConfiguredFilters(FilterRegistry):
     """The drivers that the configuration names, and no other, as in git: an attribute alone converts nothing."""
 
+    #: The file that is converted.
+    path = b""
+
     def get_driver(self, name: str) -> FilterDriver | None:
         """Return the configured driver; the library would use its own LFS store where none is configured."""
         section = (b"filter", name.encode())
         config: Config | None = self.config
         if config is None or not any(_setting(config, section, key) for key in (b"clean", b"smudge", b"process")):
             return None
-        return super().get_driver(name)
+        driver = super().get_driver(name)
+        if isinstance(driver, FilterCommands):
+            driver.path = self.path
+        return driver
+
+    def _create_from_config(self, name: str) -> FilterDriver | None:
+        configured = super()._create_from_config(name)
+        return FilterCommands(configured) if isinstance(configured, ProcessFilterDriver) else configured
 
 
 def _setting(config: Config, section: tuple[bytes, bytes], key: bytes) -> bytes | None:
@@ -107,15 +122,6 @@ def _attributes_file(path: str) -> GitAttributes | None:
     return GitAttributes.from_file(path) if os.path.isfile(path) else None
 
 
-@contextmanager
-def _failing_alike(path: bytes) -> Generator[None]:
-    """Whatever the library says of a command that is not there, ends early or talks nonsense is a FilterError."""
-    try:
-        yield
-    except (OSError, ValueError, GitProtocolError, AssertionError) as error:
-        raise FilterError(f"the filter of {os.fsdecode(path)} failed: {error}") from error
-
-
 class Filters:
     """
     Line endings (`core.autocrlf`, `text`, `eol`) and filter commands (LFS among them), as git would apply them.
@@ -126,19 +132,20 @@ class Filters:
     def __init__(self, repo: Repo, tree: ObjectID | None) -> None:
         """Take the attributes from *tree*, or from the checkout where *tree* is None."""
         config = repo.get_config_stack()
-        context = FilterContext(ConfiguredFilters(config, repo))
+        self._registry = ConfiguredFilters(config, repo)
+        context = FilterContext(self._registry)
         self._context = context
         self._normalizer = FilterBlobNormalizer(config, Attributes(repo, tree), repo=repo, filter_context=context)
 
     def to_repository(self, path: bytes, content: bytes) -> bytes:
         """Return what is stored of a file that has this content in the checkout. Raises FilterError."""
-        with _failing_alike(path):
-            return self._normalizer.checkin_normalize(Blob.from_string(content), path).data
+        self._registry.path = path
+        return self._normalizer.checkin_normalize(Blob.from_string(content), path).data
 
     def to_checkout(self, path: bytes, content: bytes) -> bytes:
         """Return what a checkout shows of a file that is stored with this content. Raises FilterError."""
-        with _failing_alike(path):
-            return self._normalizer.checkout_normalize(Blob.from_string(content), path).data
+        self._registry.path = path
+        return self._normalizer.checkout_normalize(Blob.from_string(content), path).data
 
     def close(self) -> None:
         """End the filter processes."""

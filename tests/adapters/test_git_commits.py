@@ -3,6 +3,7 @@
 import os
 import stat
 import subprocess
+import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -485,6 +486,67 @@ def test_a_list_of_the_repository_that_is_a_directory_is_no_list(scratch: Scratc
     made = commit(scratch, path)
 
     assert scratch.git("show", f"{made.commit}:work") == "work\n"
+
+
+#: A filter process as git starts one: it stores everything in capitals, and counts how often it was started.
+PROCESS = """
+import sys
+read, write = sys.stdin.buffer.read, sys.stdout.buffer.write
+def lines():
+    while size := int(read(4), 16):
+        yield read(size - 4)
+def say(*texts):
+    for text in texts:
+        write(b"%04x" % (len(text) + 4) + text)
+    write(b"0000")
+    sys.stdout.flush()
+open(sys.argv[1], "a").write("started\\n")
+sys.stderr.write("x" * 100_000)
+list(lines())
+say(b"git-filter-server\\n", b"version=2\\n")
+list(lines())
+say(b"capability=clean\\n", b"capability=smudge\\n")
+while True:
+    try:
+        asked = list(lines())
+    except ValueError:
+        break
+    content = b"".join(lines())
+    say(b"status=success\\n")
+    say(content.upper() if b"command=clean" in asked[0] else content.lower())
+    say()
+"""
+
+
+def test_a_filter_process_is_started_once_for_many_files(scratch: Scratch) -> None:
+    scratch.commit({".gitattributes": "*.up filter=up\n"})
+    path, command, started = scratch.worktree(), scratch.home / "filter.py", scratch.home / "started"
+    command.write_text(PROCESS)
+    scratch.git("config", "filter.up.process", f"{sys.executable} {command} {started} 2>/dev/null")
+    scratch.git("config", "filter.up.required", "true")
+    scratch.write({f"{number}.up": f"quiet {number}\n" * 4000 for number in range(5)}, path)
+    wanted = as_git_would(scratch, path)
+    started.unlink()
+    scratch.git("config", "filter.up.process", f"{sys.executable} {command} {started}")
+
+    made = commit(scratch, path)
+
+    assert made.tree == wanted
+    assert started.read_text() == "started\n"
+
+
+def test_a_filter_is_a_line_for_the_shell_and_is_told_the_file(scratch: Scratch) -> None:
+    scratch.commit({".gitattributes": "*.up filter=up\n*.not filter=not\n"})
+    path = scratch.worktree()
+    scratch.git("config", "filter.up.clean", "(echo %f; cat) | tr a-z A-Z")
+    scratch.git("config", "filter.not.clean", "not-a-command")
+    scratch.write({"it's one.up": "quiet\n", "two.not": "as it is\n"}, path)
+    wanted = as_git_would(scratch, path)
+
+    made = commit(scratch, path)
+
+    assert made.tree == wanted
+    assert scratch.git("show", f"{made.commit}:it's one.up") == "IT'S ONE.UP\nQUIET\n"
 
 
 def test_autocrlf_does_not_rewrite_what_was_committed_with_carriage_returns(scratch: Scratch) -> None:

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -346,6 +347,37 @@ def test_a_filter_that_fails_blocks_and_nothing_moves(scratch: Scratch, broken: 
     scratch.git("config", f"filter.big.{broken}", "cat")
     assert land(scratch, old, new).state == "merged"
     assert scratch.status() == ""
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    for _ in range(100):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return False
+        if state == "Z":
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.mark.parametrize("hanging", ["smudge", "process"])
+def test_a_filter_that_hangs_is_ended_with_all_it_started_and_blocks(
+    scratch: Scratch, monkeypatch: pytest.MonkeyPatch, hanging: str
+) -> None:
+    monkeypatch.setattr("steersman.adapters.git_filter_commands.FILTER_SECONDS", 0.3)
+    old = scratch.commit({".gitattributes": "*.bin filter=big\n"})
+    new = scratch.branch_off("made", {"README": "two\n", "x.bin": "x\n"}, old)
+    pids = scratch.home / "pids"
+    scratch.git("config", f"filter.big.{hanging}", f"echo $$ >>{pids}; sleep 600 & echo $! >>{pids}; wait")
+
+    assert land(scratch, old, new).reason == "filter_failed"
+
+    assert (scratch.rev("main"), scratch.status()) == (old, "")
+    assert scratch.is_sound()
+    for pid in pids.read_text().split():
+        assert not is_running(int(pid))
 
 
 def test_a_move_that_fails_half_way_keeps_git_out_until_the_next_try_has_finished_it(scratch: Scratch) -> None:
