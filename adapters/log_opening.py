@@ -95,10 +95,11 @@ def put_back(recorder: Recorder, ring: Keyring, file: CheckpointFile) -> str | N
     return None
 
 
-def accept_restore(recorder: Recorder, clock: Clock, ring: Keyring, file: CheckpointFile) -> LogOpened:
+def accept_restore(recorder: Recorder, clock: Clock, ring: Keyring, file: CheckpointFile) -> Sequence[LogOpened]:
     """
-    Go on from what the store holds under a new origin; its first fact names what had been signed, and is returned.
+    Go on from what the store holds under a new origin; a fact for each history that ends here names what it had signed.
 
+    Several end where the backup is from before an earlier accepted restore. The facts are returned, all of one origin.
     The keys are the newest of those that signed what the store holds and of those that signed what was lost.
 
     Raises:
