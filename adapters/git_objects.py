@@ -189,13 +189,16 @@ class Objects:
             missing = [(made, None) for name, made in pending.items() if name not in self._store]
             # Two writers of the same pack meet at its .idx.lock.
             patiently(lambda: self._store.add_objects(missing))
-        else:
-            for made in pending.values():
-                self._write_loose(made)
+            _sync_directory(os.path.join(self._directory, "pack"))
+        elif pending:
+            # Names too must last: each directory's once, then those of new directories.
+            for directory in {self._write_loose(made) for made in pending.values()}:
+                _sync_directory(directory)
+            _sync_directory(self._directory)
 
-    def _write_loose(self, made: ShaFile) -> None:
+    def _write_loose(self, made: ShaFile) -> str:
         """
-        Write one object through a file of its own and a rename.
+        Write one object through a file of its own and a rename; return the directory.
 
         The library's own way takes `<object>.lock`: two writers of the same object collide, and a crash blocks it.
         """
@@ -205,11 +208,11 @@ class Objects:
         adjust_shared_perm(directory, self._shared)
         try:
             os.utime(path)  # `git gc` prunes unreachable objects by age; this one is about to be reachable.
-            return
+            return directory
         except OSError:
             pass
         if made.id in self._store:
-            return
+            return directory
         descriptor, temporary = tempfile.mkstemp(prefix="tmp_obj_", dir=directory)
         with os.fdopen(descriptor, "wb") as file:
             file.write(made.as_legacy_object())
@@ -218,6 +221,15 @@ class Objects:
         os.chmod(temporary, 0o444)
         adjust_shared_perm(temporary, self._shared)
         os.rename(temporary, path)
+        return directory
+
+
+def _sync_directory(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def new_commit(tree: ObjectID, parents: Iterable[ObjectID], at: datetime, message: str) -> Commit:

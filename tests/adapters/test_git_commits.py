@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from steersman.adapters.git_index import CheckoutIndex, fresh_entry, index_lock
+from steersman.adapters.git_repositories import GitRepositories
 from steersman.application.git_port import CommitFailed, GitConflict
 from steersman.domain.git import Commit
 
@@ -602,6 +603,31 @@ def test_many_new_files_are_stored_as_one_pack(scratch: Scratch) -> None:
     assert scratch.status(path) == ""
     assert scratch.rev(made.commit)
     assert scratch.is_sound()
+
+
+@pytest.mark.parametrize("files", [3, 300])
+def test_objects_and_their_names_are_on_disk_before_the_branch_moves(
+    scratch: Scratch, monkeypatch: pytest.MonkeyPatch, files: int
+) -> None:
+    path, synced = scratch.worktree(), set[str]()
+    scratch.write({f"new/{number}": f"{number}\n" for number in range(files)}, path)
+    before = set((scratch.path / ".git/objects").rglob("*"))
+    sync = os.fsync
+
+    def watch(descriptor: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        sync(descriptor)
+
+    def may_move() -> None:
+        made = set((scratch.path / ".git/objects").rglob("*")) - before
+        assert {str(path.parent) for path in made} <= synced
+
+    monkeypatch.setattr(os, "fsync", watch)
+    GitRepositories(may_move).commit_worktree(
+        scratch.path, path, "steersman/child", scratch.rev("main"), AT, "Work\n\nSteersman-Turn: t1\n"
+    )
+
+    assert scratch.status(path) == ""
 
 
 def test_permissions_of_new_files_follow_the_umask(scratch: Scratch, at: datetime) -> None:
