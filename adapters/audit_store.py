@@ -49,6 +49,10 @@ class EntryRecorder(Protocol):
         """Return the leaf hash and the MAC of these facts."""
         ...
 
+    def bounds(self) -> tuple[int, int, int]:
+        """Return the head's position, and the first and the last one that a row has, all of the same moment."""
+        ...
+
 
 class WholeLog:
     """Every fact of a store, and the checkpoints that were signed on the way; the store's own tree is checked too."""
@@ -60,18 +64,22 @@ class WholeLog:
 
     def opening(self) -> Opening:
         """Return the newest checkpoint: the larger one of the store's and the file's. What was given up is none."""
-        self._head = read_head_of(self._recorder)
-        newest, given_up = self._head.note, set(_given_up(self._recorder.log_entries()))
+        # The file first: what is in it was stored before, whoever writes at this moment.
+        largest: dict[str, str] = {}
         for note in self._notes():
-            if _size(note) > _size(newest) and parse_checkpoint(note).origin not in given_up:
-                newest = note
+            origin = parse_checkpoint(note).origin
+            largest[origin] = max(note, largest.get(origin, ""), key=_size)
+        self._head = read_head_of(self._recorder)
+        given_up = set(_given_up(self._recorder.log_entries()))
+        kept = (note for origin, note in largest.items() if origin not in given_up)
+        newest = max((self._head.note, *kept), key=_size)
         if not newest:
             raise Unreadable("nobody signed this log")
         return Opening(run=None, checkpoint=newest)
 
     def items(self) -> Iterator[Entry | str]:
         """Give every row, and every checkpoint behind the row that it ends with."""
-        notes, after, edge = self._sorted_notes(), 0, Edge()
+        notes, after, edge, mac = self._sorted_notes(), 0, Edge(), self._head.mac
         note = next(notes, None)
         # Ends: every page is read behind the last, up to the head that was read first.
         while after < self._head.edge.size and (page := self._recorder.entries(None, after, PAGE)):
@@ -79,7 +87,7 @@ class WholeLog:
                 if not isinstance(entry.position, int) or entry.position > self._head.edge.size:
                     break
                 yield entry
-                after = entry.position
+                after, mac = entry.position, entry.mac
                 edge = self._grown(edge, entry)
                 while note is not None and _size(note) <= after:
                     if _size(note) == after:
@@ -88,7 +96,8 @@ class WholeLog:
             else:
                 continue
             break
-        self._check_head(edge)
+        self._check_head(edge, mac)
+        check_bounds(self._recorder)
 
     def _grown(self, edge: Edge, entry: Entry) -> Edge:
         """Return the tree as the rows have it; each inner node that is stored has to be the one that they make."""
@@ -98,9 +107,13 @@ class WholeLog:
                 raise bad("a node of the stored tree is not what its leaves make", edge.size, "nodes", node.hash)
         return edge
 
-    def _check_head(self, edge: Edge) -> None:
-        if edge.size == self._head.edge.size and edge_root(edge) != edge_root(self._head.edge):
+    def _check_head(self, edge: Edge, mac: object) -> None:
+        if edge.size != self._head.edge.size:
+            return  # rows are missing, which is said where they are missed
+        if edge_root(edge) != edge_root(self._head.edge):
             raise bad("the edge of the stored tree is not what its leaves make", None, "head", edge_root(edge))
+        if self._head.signer is not None and mac != self._head.mac:
+            raise bad("the chain goes on from another MAC than the last fact's", edge.size, "head", mac, self._head.mac)
 
     def _notes(self) -> Iterator[str]:
         return iter(()) if self._checkpoints is None else read_notes(self._checkpoints)
@@ -142,15 +155,28 @@ class RunFacts:
 
     def items(self) -> Iterator[Entry | str]:
         """Give the rows by position; those that came after the checkpoint are left out."""
-        own, after = self._recorder.log_entries(), 0
+        own, is_there = [entry for entry in self._recorder.log_entries() if self._is_covered(entry)], False
+        for entry in self._covered():
+            is_there = True
+            while own and own[0].position < entry.position:
+                yield self._proved(own.pop(0))
+            yield self._proved(entry)
+        # Who signs the checkpoint may have been said behind the last that the run has to say.
+        for entry in own if is_there else ():
+            yield self._proved(entry)
+        check_bounds(self._recorder)
+
+    def _covered(self) -> Iterator[Entry]:
+        after = 0
         while page := self._recorder.entries(self._root, after, PAGE):
             for entry in page:
-                if not isinstance(entry.position, int) or entry.position > self._size:
+                if not self._is_covered(entry):
                     return
-                while own and own[0].position < entry.position:
-                    yield self._proved(own.pop(0))
-                yield self._proved(entry)
+                yield entry
                 after = max(after + 1, entry.root_sequence)
+
+    def _is_covered(self, entry: Entry) -> bool:
+        return isinstance(entry.position, int) and entry.position <= self._size
 
     def _proved(self, entry: Entry) -> Entry:
         before = self._recorder.receipts([entry.position - 1])
@@ -174,6 +200,15 @@ def read_head_of(recorder: EntryRecorder) -> Head:
         return recorder.tree_head()
     except (IndexError, TypeError, ValueError, msgspec.MsgspecError) as error:
         raise bad("the head of the store is gone or was changed", None, "head", "", str(error)) from error
+
+
+def check_bounds(recorder: EntryRecorder) -> None:
+    """Raise Bad for a fact that stands where the head vouches for none: whoever reads the log would take it for one."""
+    head, first, last = recorder.bounds()
+    if first < 1:
+        raise bad("a fact stands before the first one of the log", first, "position", 1, first)
+    if last != head:
+        raise bad("the last fact is not where the head of the log says", last, "position", head, last)
 
 
 def _given_up(entries: Sequence[Entry]) -> Iterator[str]:

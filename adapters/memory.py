@@ -155,6 +155,10 @@ class MemoryRecorder:
         """Return the run's last run_sequence."""
         return self._runs[run]
 
+    def bounds(self) -> tuple[int, int, int]:
+        """Return the head's position, and the first and the last one that a fact has."""
+        return len(self._facts), 1, len(self._facts)
+
     def tree_head(self) -> Head:
         """Return the head."""
         return self._head

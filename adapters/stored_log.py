@@ -68,6 +68,10 @@ class Recorder(Protocol):
         """Return the last durable position."""
         ...
 
+    def bounds(self) -> tuple[int, int, int]:
+        """Return the head's position, and the first and the last one that a fact has: 1 and 0 if there is none."""
+        ...
+
     def run_head(self, run: str) -> int:
         """Return the run's last run_sequence, 0 if it has none."""
         ...

@@ -161,9 +161,10 @@ def rewrite_tree(cursor: Any, mark: str, loot: Loot) -> None:
             f"INSERT INTO nodes (level, number, hash) VALUES ({mark}, {mark}, {mark})",
             (node.level, node.index, node.hash),
         )
+    mac = max(loot.rows, key=lambda row: row["position"])["mac"] if loot.rows else FIRST_MAC
     cursor.execute(
-        f"UPDATE head SET position = {mark}, edge = {mark}, note = {mark}",
-        (edge.size, edge_bytes(edge), loot.head["note"]),
+        f"UPDATE head SET position = {mark}, edge = {mark}, mac = {mark}, note = {mark}",
+        (edge.size, edge_bytes(edge), mac, loot.head["note"]),
     )
 
 

@@ -53,29 +53,41 @@ def test_an_answer_that_is_stored_without_a_fact_is_no_tampering(store: World) -
     assert store.audit(pins=[pin, again.checkpoint()], hmac_keys=store.hmac_keys).verdict == "clean"
 
 
-def test_processes_that_append_together_leave_one_sound_log(store: World) -> None:
-    store.open().close()  # with its first fact
+def append_together(store: World, *names: str) -> list[list[int]]:
+    """Let a process for each name append eighty facts, all at once; return the positions of each."""
     arguments = (store.kind, str(store.place), str(store.home))
     command = (sys.executable, "-P", "-m", "steersman.tests.audit.writer", *arguments)
     writers = [
         subprocess.Popen([*command, name, "8", "10"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for name in ("one", "other")
+        for name in names
     ]
-    assert [writer.stdout.readline() for writer in writers if writer.stdout] == ["ready 0\n"] * 2
+    assert [writer.stdout.readline() for writer in writers if writer.stdout] == ["ready 0\n"] * len(names)
     for writer in writers:
         assert writer.stdin
         writer.stdin.write("go\n")
         writer.stdin.flush()
     told = [writer.communicate()[0].split() for writer in writers]
-    assert [writer.returncode for writer in writers] == [0, 0]
-    ours, theirs = ([int(position) for position in words[1::2]] for words in told)
-    assert sorted(ours + theirs) == list(range(2, 162))
-    assert min(theirs) < max(ours), "they took turns"
-    assert min(ours) < max(theirs), "they took turns"
+    assert [writer.returncode for writer in writers] == [0] * len(names)
+    return [[int(position) for position in words[1::2]] for words in told]
+
+
+def test_processes_that_append_together_leave_one_sound_log(store: World) -> None:
+    store.open().close()  # with its first fact
+    written: list[int] = []
+    # A busy machine may let one of them end before the other begins, which shows nothing.
+    for turn in range(20):
+        ours, theirs = append_together(store, f"one {turn}", f"other {turn}")
+        written += ours + theirs
+        if min(theirs) < max(ours) and min(ours) < max(theirs):
+            break
+    else:
+        raise AssertionError("they took turns, each time")
+    size = len(written) + 1
+    assert sorted(written) == list(range(2, size + 1))
     log = store.open()
     verdict = store.audit(hmac_keys=store.hmac_keys, pins=[log.checkpoint()])
-    assert (verdict.verdict, verdict.finding, verdict.size) == ("clean", None, 161)
-    assert verdict.chained == 161
+    assert (verdict.verdict, verdict.finding, verdict.size) == ("clean", None, size)
+    assert verdict.chained == size
 
 
 def test_an_accepted_restore_is_no_tampering_unless_somebody_pinned_what_was_lost(store: World) -> None:
