@@ -1,5 +1,6 @@
 """`steersman runs watch` against a service that is not there, goes away, or is something else."""
 
+import re
 import signal
 import socket
 import subprocess
@@ -98,17 +99,19 @@ def test_whoever_ends_it_hears_how_to_go_on() -> None:
 
     def interrupt() -> None:
         assert watching[0].stdout is not None
-        watching[0].stdout.readline()
+        for _ in range(2):
+            watching[0].stdout.readline()
         watching[0].send_signal(signal.SIGINT)
 
-    with answering(FEED + EVENT, then=interrupt) as url:
+    with answering(FEED + EVENT.replace(b"7", b"6") + EVENT, then=interrupt) as url:
         command: Sequence[str] = [*STEERSMAN, "runs", "watch", "r-1"]
         variables = environment(STEERSMAN_SERVER_URL=url, STEERSMAN_TOKEN="steersman_x")
         watching.append(
             subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         )
         _, said = watching[0].communicate(timeout=60)
-    assert "To go on: steersman runs watch r-1 --after 7" in said.splitlines()
+    # Behind the last that was shown for certain: in doubt one is shown again, and none is left out.
+    assert re.search(r"^To go on: steersman runs watch r-1 --after [67]$", said, re.MULTILINE), said
     assert "Traceback" not in said
 
 
