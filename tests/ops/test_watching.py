@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
@@ -95,21 +95,19 @@ def test_a_server_of_something_else_is_no_feed() -> None:
 
 
 def test_whoever_ends_it_hears_how_to_go_on() -> None:
-    watching: list[subprocess.Popen[str]] = []
-
-    def interrupt() -> None:
-        assert watching[0].stdout is not None
-        for _ in range(2):
-            watching[0].stdout.readline()
-        watching[0].send_signal(signal.SIGINT)
-
-    with answering(FEED + EVENT.replace(b"7", b"6") + EVENT, then=interrupt) as url:
+    is_over = Event()
+    with answering(FEED + EVENT.replace(b"7", b"6") + EVENT, then=is_over.wait) as url:
         command: Sequence[str] = [*STEERSMAN, "runs", "watch", "r-1"]
         variables = environment(STEERSMAN_SERVER_URL=url, STEERSMAN_TOKEN="steersman_x")
-        watching.append(
-            subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        )
-        _, said = watching[0].communicate(timeout=60)
+        with subprocess.Popen(
+            command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as watching:
+            assert watching.stdout is not None
+            for _ in range(2):
+                watching.stdout.readline()
+            watching.send_signal(signal.SIGINT)
+            _, said = watching.communicate(timeout=60)
+            is_over.set()
     # Behind the last that was shown for certain: in doubt one is shown again, and none is left out.
     assert re.search(r"^To go on: steersman runs watch r-1 --after [67]$", said, re.MULTILINE), said
     assert "Traceback" not in said
