@@ -11,7 +11,7 @@ from ..domain.event import Draft, Event
 from ..domain.log import LOG_STREAM, LogKeyRotated, LogOpened
 from .checkpoint_file import TAIL_BYTES, CheckpointFile, read_notes
 from .event_codec import EventCodec
-from .log_head import Head, Signer
+from .log_head import FIRST_MAC, Head, Signer
 from .log_keys import Keyring, KeysRefused, LogKeys
 from .merkle import edge_root, subtree_root
 from .numbering import Stored, prepare
@@ -82,6 +82,11 @@ def put_back(recorder: Recorder, ring: Keyring, file: CheckpointFile) -> str | N
     head = recorder.tree_head()
     if head.signer is not None and not _is_signed(head, head.signer, ring):
         return "the head of the store is not what was signed"
+    size, first, last = recorder.bounds()
+    if first < 1 or last != size:
+        return f"the store holds facts from {first} to {last}, and its head vouches for 1 to {size}"
+    if head.signer is not None and head.mac != _last_mac(recorder, head.edge.size):
+        return "the chain would go on from another MAC than that of the last fact"
     accepted = {event.prior_origin for event in log_facts(recorder) if isinstance(event, LogOpened)}
     for checkpoint in (signed.checkpoint for signed in newest.values()):
         if checkpoint.origin in accepted:
@@ -93,6 +98,10 @@ def put_back(recorder: Recorder, ring: Keyring, file: CheckpointFile) -> str | N
         if subtree_root(0, checkpoint.size, recorder.hashes) != checkpoint.root:
             return f"the first {checkpoint.size} facts of the store are not those that were signed"
     return None
+
+
+def _last_mac(recorder: Recorder, size: int) -> bytes | None:
+    return recorder.receipts([size])[size][1] if size else FIRST_MAC
 
 
 def accept_restore(recorder: Recorder, clock: Clock, ring: Keyring, file: CheckpointFile) -> Sequence[LogOpened]:

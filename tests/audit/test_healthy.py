@@ -76,7 +76,7 @@ def test_processes_that_append_together_leave_one_sound_log(store: World) -> Non
     written: list[int] = []
     # A busy machine may let one of them end before the other begins, which shows nothing.
     for turn in range(20):
-        ours, theirs = append_together(store, f"one {turn}", f"other {turn}")
+        ours, theirs = append_together(store, f"one-{turn}", f"other-{turn}")
         written += ours + theirs
         if min(theirs) < max(ours) and min(ours) < max(theirs):
             break
