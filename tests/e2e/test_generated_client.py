@@ -89,8 +89,11 @@ def test_a_generated_client_runs_the_main_path_and_has_every_operation(
         return run if run.status == status else None
 
     wait_until(lambda: shown("awaiting_review"), "the run is at its gate")
-    (child,) = call("runs", "list_children", run_id)
-    assert child.child_run_status == "assemble_ready"
+    (child,) = wait_until(
+        # The view of the children may be a little behind that of the run.
+        lambda: [c for c in call("runs", "list_children", run_id) if c.child_run_status == "assemble_ready"],
+        "the child is shown as ready",
+    )
     assert [file.path for file in call("runs", "list_assembly_files", run_id)] == [PATH]
     assert call("runs", "show_assembly_file", run_id, PATH).content == "steersmen\n"
     assert call("runs", "show_assembly_content", run_id, PATH).payload.read() == b"steersmen\n"
