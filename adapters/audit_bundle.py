@@ -9,6 +9,7 @@ import msgspec
 from .audit_entry import Bad, Entry, Unreadable, bad
 from .audit_log import Opening, Progress, Source
 from .event_codec import StoredText
+from .merkle import NoHash
 
 FORMAT = "steersman-audit@v1"
 #: The longest line that is read: an envelope and its texts, many times over.
@@ -68,10 +69,9 @@ class BundleEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 def write_bundle(source: Source, file: IO[bytes], progress: Progress = lambda facts: None) -> int:
     """Write everything that *source* gives, looked at by nobody, and return how many facts that was. Raises Unreadable."""
-    header = BundleHeader(format=FORMAT, opening=source.opening())
     facts = 0
-    _write(file, header)
     try:
+        _write(file, BundleHeader(format=FORMAT, opening=source.opening()))
         for item in source.items():
             if isinstance(item, str):
                 _write(file, BundleNote(checkpoint=item))
@@ -79,7 +79,7 @@ def write_bundle(source: Source, file: IO[bytes], progress: Progress = lambda fa
             _write(file, _line(item))
             facts += 1
             progress(facts)
-    except Bad as error:
+    except (Bad, NoHash) as error:
         raise Unreadable(f"the store is not what was signed, so audit it: {error}") from error
     _write(file, BundleEnd(facts=facts))
     return facts
@@ -150,11 +150,13 @@ def _line(entry: Entry) -> BundleEntry:
         return msgspec.convert(
             {
                 **{name: getattr(entry, name) for name in _SAME},
-                "is_output": bool(entry.is_output),
+                "is_output": bool(entry.is_output) if entry.is_output in (0, 1) else entry.is_output,
                 "envelope": entry.state,
-                "texts": [BundleText(digest=t.digest, salt=t.salt, words=t.words) for t in entry.texts],
+                "texts": [{"digest": text.digest, "salt": text.salt, "words": text.words} for text in entry.texts],
             },
             BundleEntry,
+            # Else a str would pass for the bytes that it may be the base64 of.
+            builtin_types=(bytes,),
         )
     except msgspec.ValidationError as error:
         # What somebody put into the store does not fit; an audit of the store itself says where.

@@ -9,7 +9,7 @@ import msgspec
 from ..application.verdict import Finding
 from ..domain.catalogue import CATALOGUE
 from .event_codec import ENVELOPE_VERSION, Envelope, StoredText
-from .merkle import leaf_hash
+from .merkle import NoHash, leaf_hash
 
 #: How deep a payload may be for its texts to be found; decoding refuses what is deeper than a few hundred.
 MAX_SHOWN = 200
@@ -95,6 +95,11 @@ def bad(
     return Bad(finding)
 
 
+def no_hash(error: NoHash) -> Bad:
+    """Return the error that names what is stored in the place of a hash of the tree."""
+    return bad("a hash of the stored tree is none", error.size, "nodes" if error.level else "leaf_hash", "32 bytes")
+
+
 def shown(value: object) -> str:
     """Return a value of any type as text of a bearable length."""
     text = value.hex() if isinstance(value, bytes) else value if isinstance(value, str) else repr(value)
@@ -138,7 +143,7 @@ def _check_columns(entry: Entry, envelope: Envelope, position: int) -> None:
         if expected != actual:
             raise bad("a column is not what the envelope says", position, name, expected, actual)
     kind = CATALOGUE.get(envelope.topic)
-    if kind is not None and bool(entry.is_output) != kind.OUTPUT:
+    if kind is not None and entry.is_output != kind.OUTPUT:
         raise bad("a column is not what the topic says", position, "is_output", kind.OUTPUT, entry.is_output)
 
 
@@ -147,6 +152,8 @@ def _check_texts(entry: Entry, payload: dict[str, Any], position: int) -> int:
     named = dict(_digests(payload))
     left = set(named)
     for text in entry.texts:
+        if not isinstance(cast("object", text.salt), bytes) or not isinstance(cast("object", text.words), bytes):
+            raise bad("a text is no bytes", position, "texts", "bytes", (text.salt, text.words))
         digest = hashlib.sha256(text.salt + text.words).hexdigest()
         if text.digest not in named or digest != text.digest:
             raise bad("a text is not the one that was stored", position, "texts", text.digest, digest)

@@ -7,10 +7,10 @@ import msgspec
 
 from ..application.log_port import LogUnavailable
 from ..application.verdict import Finding, Label, Verdict
-from .audit_entry import Bad, Checked, Entry, Unreadable, bad, check_entry
+from .audit_entry import Bad, Checked, Entry, Unreadable, bad, check_entry, no_hash
 from .audit_signers import Signers
 from .audit_steering import Steering
-from .merkle import Edge, edge_root, grow, proves_consistency, proves_inclusion
+from .merkle import Edge, NoHash, edge_root, grow, proves_consistency, proves_inclusion
 from .pinned_prefix import PinnedPrefix
 from .signed_note import Checkpoint, NoteInvalid, bytes_of, parse_checkpoint
 
@@ -62,6 +62,8 @@ def audit(
         auditor.run()
     except Bad as error:
         return auditor.verdict("tampered", error.finding)
+    except NoHash as error:
+        return auditor.verdict("tampered", no_hash(error).finding)
     except (Unreadable, LogUnavailable) as error:
         return auditor.verdict("unchecked", Finding(reason=str(error)))
     return auditor.verdict("steered" if auditor.steering.count else "clean", None)
@@ -96,7 +98,7 @@ class Auditor:
         try:
             self._end = parse_checkpoint(self._opening.checkpoint)
         except NoteInvalid as error:
-            raise Unreadable(f"there is no signed checkpoint: {error}") from error
+            raise bad("what is kept as the signed checkpoint is none", None, "checkpoint", "", str(error)) from error
         for item in self._source.items():
             if isinstance(item, str):
                 self._take_note(item)

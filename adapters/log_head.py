@@ -1,5 +1,7 @@
 """Where the log ends, and what proves it: the one row that every writer locks."""
 
+from typing import Any
+
 import msgspec
 
 from .merkle import HASH_BYTES, Edge
@@ -33,8 +35,14 @@ def edge_bytes(edge: Edge) -> bytes:
     return b"".join(edge.hashes)
 
 
-def read_head(position: int, edge: bytes, mac: bytes, signer: str, note: str) -> Head:
-    """Return the head that these columns hold."""
+def read_head(position: Any, edge: Any, mac: Any, signer: Any, note: Any) -> Head:
+    """Return the head that these columns hold. Raises TypeError, ValueError: SQLite keeps any type in any column."""
+    kinds = {"position": (position, int), "edge": (edge, bytes), "mac": (mac, bytes), "signer": (signer, str)}
+    for name, (value, kind) in {**kinds, "note": (note, str)}.items():
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} is no {kind.__name__}")
+    if len(mac) != HASH_BYTES or len(edge) % HASH_BYTES:
+        raise ValueError(f"mac and edge are not made of {HASH_BYTES} bytes each")
     hashes = tuple(edge[at : at + HASH_BYTES] for at in range(0, len(edge), HASH_BYTES))
     found = msgspec.json.decode(signer, type=Signer) if signer else None
     return Head(Edge(position, hashes), mac, found, note)

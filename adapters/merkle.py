@@ -31,6 +31,15 @@ class Node(msgspec.Struct, frozen=True):
     hash: bytes
 
 
+class NoHash(ValueError):
+    """What is stored as a hash of this level is none. *size* is how many leaves there are up to the last one below it."""
+
+    def __init__(self, level: int, size: int) -> None:
+        super().__init__(f"what is stored as a hash at level {level}, over the leaves up to {size}, is none")
+        self.level = level
+        self.size = size
+
+
 def leaf_hash(entry: bytes) -> bytes:
     """Return the hash of an entry of the log."""
     return hashlib.sha256(b"\x00" + entry).digest()
@@ -42,11 +51,11 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def grow(edge: Edge, leaves: Iterable[bytes]) -> tuple[Edge, list[Node]]:
-    """Return the edge with these leaf hashes added, and the nodes to be stored that this completed."""
+    """Return the edge with these leaf hashes added, and the nodes to be stored that this completed. Raises NoHash."""
     size, hashes, nodes = edge.size, list(edge.hashes), list[Node]()
     for leaf in leaves:
         size += 1
-        hashes.append(leaf)
+        hashes.append(_hash(leaf, 0, size))
         level, index = 0, size
         while index % 2 == 0:  # ends: a level for each bit of the size
             right = hashes.pop()
@@ -65,7 +74,13 @@ def edge_root(edge: Edge) -> bytes:
 
 
 def subtree_root(start: int, end: int, read: Read) -> bytes:
-    """Return the root over the leaves from *start* up to *end*, a subtree as RFC 6962 splits them, from stored hashes."""
+    """
+    Return the root over the leaves from *start* up to *end*, a subtree as RFC 6962 splits them, from stored hashes.
+
+    Raises:
+        LookupError: some of them are not there.
+        NoHash: one of them is of another type or length.
+    """
     size = end - start
     if size == 0:
         return EMPTY_ROOT
@@ -74,9 +89,11 @@ def subtree_root(start: int, end: int, read: Read) -> bytes:
         return node_hash(subtree_root(start, split, read), subtree_root(split, end, read))
     level = size.bit_length() - 1
     above = level % STORED_LEVELS
-    hashes = list(read(level - above, start >> (level - above), 1 << above))
-    if len(hashes) != 1 << above:
+    below = level - above
+    stored = read(below, start >> below, 1 << above)
+    if len(stored) != 1 << above:
         raise LookupError(f"the tree has no complete subtree over leaves {start} to {end}")
+    hashes = [_hash(found, below, start + (at << below)) for at, found in enumerate(stored, 1)]
     while len(hashes) > 1:
         hashes = [node_hash(left, right) for left, right in zip(hashes[::2], hashes[1::2], strict=True)]
     return hashes[0]
@@ -158,6 +175,13 @@ def proves_consistency(old: int, new: int, proof: Sequence[bytes], old_root: byt
             newer = node_hash(newer, step)
         place, last = place // 2, last // 2
     return last == 0 and (older, newer) == (old_root, new_root)
+
+
+def _hash(stored: object, level: int, size: int) -> bytes:
+    """Return what is stored, if it is a hash: SQLite keeps any type in any column. Raises NoHash."""
+    if not isinstance(stored, bytes) or len(stored) != HASH_BYTES:
+        raise NoHash(level, size)
+    return stored
 
 
 def _left_size(size: int) -> int:
