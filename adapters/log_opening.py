@@ -128,7 +128,8 @@ def accept_restore(recorder: Recorder, clock: Clock, ring: Keyring, file: Checkp
     facts: list[Event] = [*opened]
     if newer is not None and newer is not old:
         # In the same batch, whose checkpoint both keys sign: nothing under the new name is vouched for by the old alone.
-        facts, keys = [*opened, _rotated(opened[0].origin, old, newer)], [old, newer]
+        facts.append(_rotated(opened[0].origin, old, newer))
+        keys.append(newer)
     _hand_over(recorder, clock, facts, Handover(signer_of(opened[0].origin, keys[-1]), *keys, after=signer, file=file))
     return opened
 
