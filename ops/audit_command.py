@@ -1,9 +1,10 @@
 """`steersman audit`: export, verify and classify, without the service and without its keys; and the keeper's two commands."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -17,7 +18,7 @@ from ..adapters.log_proofs import StoredProofs
 from ..adapters.memory import SYSTEM_CLOCK
 from ..adapters.signed_note import NoteInvalid, parse_checkpoint
 from ..application.verdict import Finding, Verdict
-from .audit_sources import audit_data, counting, keeping, read_hmac_keys, read_pin, reading
+from .audit_sources import audit_data, check_pin, counting, keeping, read_hmac_keys, read_pin, reading
 from .data_dir import alone_in
 from .output import note, plain, print_json
 from .refused import Refused
@@ -25,9 +26,14 @@ from .settings import data_option, json_option, read_settings
 from .whole_file import STANDARD_OUTPUT, writing
 
 SHOWN_STEPS = 20
+Command = TypeVar("Command", bound=Callable[..., Any])
+
 A_FILE = click.Path(path_type=Path, dir_okay=False)
 
-pin_option = click.option("--pin", "pins", multiple=True, type=A_FILE, help="A checkpoint that you kept; many times.")
+
+def pin_option(words: str) -> Callable[[Command], Command]:
+    """Return the option that names what an auditor kept."""
+    return click.option("--pin", "pins", multiple=True, type=A_FILE, help=words)
 
 
 @click.group()
@@ -45,7 +51,7 @@ def command() -> None:
 @click.option(
     "--output", "-o", type=A_FILE, default=STANDARD_OUTPUT, help="The file to write [default: standard output]."
 )
-@pin_option
+@pin_option("A checkpoint that you kept, for the bundle to lead to; one at most.")
 @data_option
 def export(run_id: str | None, whole: bool, output: Path, pins: Sequence[Path], data: Path | None) -> None:
     """Write a bundle that proves a coordinator run, or the whole log, to whoever has it and nothing else."""
@@ -54,6 +60,8 @@ def export(run_id: str | None, whole: bool, output: Path, pins: Sequence[Path], 
     settings = read_settings(data)
     pin = read_pin(pins[0]) if pins else None
     with reading(settings) as recorder, writing(output) as file, counting("facts", None) as progress:
+        if pin is not None:
+            check_pin(pins[0], pin, recorder)
         source = WholeLog(recorder, settings.checkpoints) if run_id is None else RunFacts(recorder, run_id.lower(), pin)
         try:
             facts = write_bundle(source, file, progress)
@@ -67,7 +75,7 @@ def export(run_id: str | None, whole: bool, output: Path, pins: Sequence[Path], 
 @command.command()
 @click.argument("bundle", required=False, type=A_FILE)
 @data_option
-@pin_option
+@pin_option("A checkpoint that you kept; may be given many times.")
 @click.option("--hmac-key", "hmac_keys", multiple=True, type=A_FILE, help="A key of the chain, to check that too.")
 @json_option
 def verify(
@@ -76,12 +84,13 @@ def verify(
     """Check a bundle, which needs nothing else, or with --data a data directory and its store."""
     if bundle is not None and data is not None:
         raise click.UsageError("Name either a bundle or --data.")
-    kept, keys = [read_pin(pin) for pin in pins], read_hmac_keys(hmac_keys)
-    if bundle is None:
-        verdict = audit_data(read_settings(data), kept, keys)
-    else:
-        with counting("facts", _size(bundle)) as progress:
-            verdict = audit(Bundle(bundle), pins=kept, hmac_keys=keys, progress=progress)
+    with _unchecked(as_json):
+        kept, keys = [read_pin(pin) for pin in pins], read_hmac_keys(hmac_keys)
+        if bundle is None:
+            verdict = audit_data(read_settings(data), kept, keys)
+        else:
+            with counting("facts", _size(bundle)) as progress:
+                verdict = audit(Bundle(bundle), pins=kept, hmac_keys=keys, progress=progress)
     _end(verdict, as_json)
 
 
@@ -91,14 +100,14 @@ def verify(
 @json_option
 def classify(run_id: str, data: Path | None, as_json: bool) -> NoReturn:
     """Say whether a run was clean, steered or tampered with, and list its corrections."""
-    with reading(read_settings(data)) as recorder, counting("facts", None) as progress:
+    with _unchecked(as_json), reading(read_settings(data)) as recorder, counting("facts", None) as progress:
         verdict = audit(RunFacts(recorder, run_id.lower()), progress=progress)
     _end(verdict, as_json)
 
 
 @command.command()
 @click.argument("wanted", metavar="DIRECTIVE|FILE")
-@click.option("--key", help="Check FILE with this verifier key (GET /api/log/key), offline.")
+@click.option("--key", help="Check FILE, a receipt as JSON, with this verifier key (GET /api/log/key), offline.")
 @data_option
 @json_option
 def receipt(wanted: str, key: str | None, data: Path | None, as_json: bool) -> None:
@@ -157,6 +166,15 @@ def _size(bundle: Path) -> int | None:
         return None
 
 
+@contextmanager
+def _unchecked(as_json: bool) -> Generator[None]:
+    """End with the verdict `unchecked` when the block is refused what it needs."""
+    try:
+        yield
+    except Refused as error:
+        _end(Verdict(verdict="unchecked", finding=Finding(reason=error.message)), as_json)
+
+
 def _end(verdict: Verdict, as_json: bool) -> NoReturn:
     if as_json:
         print_json(verdict)
@@ -182,9 +200,11 @@ def in_lines(verdict: Verdict) -> list[str]:
         lines += [f"  {name:<12} {plain(value)}" for name, value in shown if value]
     covered = f"complete to {verdict.complete_to} at size {verdict.size}" if verdict.run else f"size {verdict.size}"
     lines.append(f"  {verdict.facts} facts, {covered}, {verdict.erased} texts erased")
-    lines.append(
-        f"  {'vouched for by what you brought' if verdict.pinned else 'the key is the one that the log itself names'}"
-    )
+    if verdict.pinned:
+        lines.append("  vouched for by what you brought")
+    elif verdict.origin:
+        lines.append("  the key is the one that the log itself names")
+    lines += [f"  {name} was not checked: only the log and its HMAC key can tell" for name in verdict.not_checked]
     for step in verdict.steps[:SHOWN_STEPS]:
         words = f"{step.verb} by {step.principal} ({step.source}): {step.status}, receipt {step.receipt_hash}"
         lines.append(f"  {step.position:>8}  {plain(words)}")

@@ -1,6 +1,7 @@
 """What an audit from the command line reads: stores opened to read, pins, keys, views; and how far it is."""
 
 import sys
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,12 +14,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..adapters.audit_log import audit
 from ..adapters.audit_store import WholeLog
-from ..adapters.checkpoint_file import CheckpointFile
+from ..adapters.checkpoint_file import CheckpointFile, read_notes
 from ..adapters.log_keys import HMAC_KEY_BYTES, Keyring, KeysRefused, key_id
 from ..adapters.log_opening import NothingToAccept
 from ..adapters.memory import MemoryWakeups
+from ..adapters.merkle import subtree_root
 from ..adapters.postgres_log import LogDatastore, PostgresRecorder
-from ..adapters.signed_note import MAX_NOTE_CHARACTERS
+from ..adapters.signed_note import MAX_NOTE_CHARACTERS, NoteInvalid, parse_checkpoint
 from ..adapters.sqlite_log import SqliteRecorder, open_datastore
 from ..application.check_views import check
 from ..application.log_port import LogUnavailable
@@ -76,14 +78,11 @@ def keeping(settings: Settings) -> Generator[tuple[AnyRecorder, Keyring, Checkpo
 
 
 def audit_data(settings: Settings, pins: Sequence[str], hmac_keys: Mapping[str, bytes]) -> Verdict:
-    """Return the verdict on a store, and on the views beside it. What is not to be reached is `unchecked`."""
-    try:
-        with reading(settings) as recorder, counting("facts", _size_of(recorder)) as progress:
-            source = WholeLog(recorder, settings.checkpoints)
-            verdict = audit(source, pins=pins, hmac_keys=hmac_keys, progress=progress)
-        return _with_views(settings, verdict) if verdict.finding is None else verdict
-    except Refused as error:
-        return Verdict(verdict="unchecked", finding=Finding(reason=error.message))
+    """Return the verdict on a store, and on the views beside it. Raises Refused when it is not to be reached."""
+    with reading(settings) as recorder, counting("facts", _size_of(recorder)) as progress:
+        source = WholeLog(recorder, settings.checkpoints)
+        verdict = audit(source, pins=pins, hmac_keys=hmac_keys, progress=progress)
+    return _with_views(settings, verdict) if verdict.finding is None else verdict
 
 
 def _size_of(recorder: AnyRecorder) -> int | None:
@@ -116,13 +115,27 @@ def _with_views(settings: Settings, verdict: Verdict) -> Verdict:
 
 
 def read_pin(path: Path) -> str:
-    """Return the checkpoint in a file: a note, or the last line of a file of checkpoints. Raises Refused."""
+    """Return the checkpoint in a file: a note, or the last one of a file of checkpoints. Raises Refused."""
     try:
+        kept = deque(read_notes(path), maxlen=1)
+        if kept:
+            return kept[0]
         with path.open("rb") as file:
             text = file.read(MAX_NOTE_CHARACTERS).decode()
-        return msgspec.json.decode(text.splitlines()[0], type=str) if text.startswith('"') else text
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        parse_checkpoint(text)
+    except (OSError, UnicodeDecodeError, NoteInvalid) as error:
         raise Refused(f"{path} holds no checkpoint: {error}") from error
+    return text
+
+
+def check_pin(path: Path, pin: str, recorder: AnyRecorder) -> None:
+    """Return if what the store holds goes on from the pin, so that a bundle can lead to it. Raises Refused."""
+    found, size = parse_checkpoint(pin), recorder.tree_head().edge.size
+    if found.size > size or (found.size and subtree_root(0, found.size, recorder.hashes) != found.root):
+        raise Refused(
+            f"{path} is no checkpoint of what this log holds, so no bundle leads to it. What that means, "
+            "`steersman audit verify --pin` says of the data directory."
+        )
 
 
 def read_hmac_keys(paths: Sequence[Path]) -> dict[str, bytes]:

@@ -14,6 +14,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from steersman.adapters.log_keys import new_keys
+from steersman.adapters.signed_note import verifier_key
 from steersman.ops.audit_command import command
 from steersman.tests.audit.conftest import World, attack_bundle
 from steersman.tests.audit.facts import said, steered, unsteered
@@ -115,7 +117,11 @@ def test_tampering_and_what_cannot_be_checked_have_their_codes(
     run("verify", tmp_path / "nothing", expect=30)
     run("verify", "--data", tmp_path / "nowhere", expect=20 if store.kind == "postgres" else 30)
     run("verify", bundle, "--pin", bundle, expect=30)
-    run("verify", bundle, "--hmac-key", pin, expect=1)
+    run("verify", bundle, "--hmac-key", pin, expect=30)
+    shown = json.loads(run("verify", bundle, "--pin", tmp_path / "no-pin", "--json", expect=30).stdout)
+    assert "no-pin holds no checkpoint" in shown["finding"]["reason"]
+    shown = run("classify", "r", "--data", tmp_path / "nowhere", expect=30 if store.kind == "sqlite" else 20).stdout
+    assert ("log itself names" in shown) == (store.kind == "postgres"), "nothing was read, so nothing names a key"
     run("verify", bundle, "--data", tmp_path, expect=2)
     run("export", expect=2)
     run("export", "no-such-run", "-o", tmp_path / "none", expect=1)
@@ -130,16 +136,71 @@ def test_a_receipt_is_checked_offline_with_the_public_key_alone(
     file, key = tmp_path / "receipt.json", log.key()
     assert key is not None
     file.write_text(run("receipt", "d").stdout, encoding="utf-8")
-    run("receipt", file, "--key", key.verifier_key, expect=10)
+    shown = run("receipt", file, "--key", key.verifier_key, expect=10).stdout
+    assert "receiptHash was not checked: only the log and its HMAC key can tell" in shown
     run("receipt", "nobody", expect=1)
     genuine = json.loads(file.read_bytes())
-    for member in ("position", "leaf", "index", "leafHash", "payloadHash", "proof", "size", "checkpoint"):
+    for member in ("position", "leaf", "index", "leafHash", "payloadHash", "proof", "size", "root", "checkpoint"):
         value: Any = genuine[member]
         changed = value + 1 if isinstance(value, int) else value[::-1]
         file.write_text(json.dumps({**genuine, member: changed}), encoding="utf-8")
         result = CliRunner().invoke(command, ["receipt", str(file), "--key", key.verifier_key])
         assert result.exit_code in (20, 30), (member, result.output)
+    other = json.dumps({**genuine, "receiptHash": "00" * 32})
+    assert json.loads(other).keys() == genuine.keys()
+    file.write_text(other, encoding="utf-8")
+    verdict = json.loads(run("receipt", file, "--key", key.verifier_key, "--json", expect=10).stdout)
+    assert verdict["not_checked"] == ["receiptHash"], "no receipt holds what that takes, and whoever reads it hears so"
     run("receipt", file, "--key", "nonsense", expect=30)
+
+
+def test_what_is_wrong_with_a_receipt_is_what_is_named(
+    store: World, run: Callable[..., Result], tmp_path: Path
+) -> None:
+    log = store.open()
+    steered(log)
+    key, file = log.key(), tmp_path / "receipt.json"
+    assert key is not None
+    genuine = json.loads(run("receipt", "d").stdout)
+    changes = {"index": 7, "size": 9, "leafHash": "00", "directiveId": "e", "payloadHash": "x", "position": 3}
+    for member, value in changes.items():
+        file.write_text(json.dumps({**genuine, member: value}), encoding="utf-8")
+        shown = run("receipt", file, "--key", key.verifier_key, "--json", expect=20).stdout
+        finding = json.loads(shown)["finding"]
+        assert finding["field"] == {"position": "index"}.get(member, member)
+        assert finding["expected"] != finding["actual"]
+        assert "log itself names" not in run("receipt", file, "--key", key.verifier_key, expect=20).stdout
+    file.write_text(json.dumps(genuine), encoding="utf-8")
+    name, other = key.verifier_key.partition("+")[0], new_keys().public
+    for stranger in (verifier_key(name, other), verifier_key("another.log", other)):
+        finding = json.loads(run("receipt", file, "--key", stranger, "--json", expect=20).stdout)["finding"]
+        assert (finding["field"], finding["expected"] != finding["actual"]) == ("checkpoint", True)
+    assert "--key takes the verifier_key" in run("receipt", file, "--key", "nonsense", expect=30).stdout
+    file.write_text(log.evidence(genuine["position"]).tlog_proof, encoding="utf-8")
+    assert "ask for the receipt as JSON" in run("receipt", file, "--key", key.verifier_key, expect=30).stdout
+
+
+def test_a_pin_is_the_last_checkpoint_of_a_file_and_is_looked_at_before_a_bundle_is_made_for_it(
+    store: World, run: Callable[..., Result], tmp_path: Path
+) -> None:
+    log = store.open()
+    steered(log)
+    unsteered(log, "other")
+    bundle, kept = tmp_path / "bundle", tmp_path / "kept.log"
+    kept.write_bytes(b"\n" + store.checkpoints.read_bytes())
+    last = note_of(store, 21)
+    run("export", "r", "-o", bundle, "--pin", kept)
+    note = tmp_path / "note"
+    note.write_text(last, encoding="utf-8")
+    assert json.loads(run("verify", bundle, "--pin", note, "--json", expect=10).stdout)["pinned"]
+    bundle.unlink()
+    note.write_text(last.replace("\n21\n", "\n20\n"), encoding="utf-8")
+    for useless in (store.ring.directory / "nothing", bundle, tmp_path, note):
+        code = 2 if useless == tmp_path else 1
+        run("export", "r", "-o", bundle, "--pin", useless, expect=code)
+        assert not bundle.exists()
+    run("export", "r", "--pin", kept, "--pin", kept, expect=2)
+    assert "one at most" in " ".join(run("export", "--help").stdout.split())
 
 
 def test_the_keeper_s_commands_rotate_keys_and_accept_a_restore(store: World, run: Callable[..., Result]) -> None:
