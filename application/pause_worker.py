@@ -21,17 +21,22 @@ def pause_worker(effect: PauseWorker, shop: Workshop) -> None:
     if session is not None:
         session.cancel()
         shop.wait_until(effect.run_id, lambda run: _between_turns(run, child_id), PAUSE_GRACE_SECONDS)
-        session.stop_processes()
     try:
-        run = shop.runs.run(effect.run_id)
-        child, directive = run.children[child_id], workers.open_directive(run, effect.directive_id)
-        found = shop.repositories.fingerprint(
-            shop.repository(run), Path(str(child.worktree_path) or shop.worktree(child_id))
-        )
-        if child.session_id is not None:
-            text = f"task {child_id}\nreceipt {directive.payload_hash}\n{shop.epoch_line(effect.run_id)}"
-            shop.signals.write(child.session_id, PAUSE, text)
-        shop.decide(effect.run_id, lambda run: workers.confirm_pause(run, effect.directive_id, child_id, found))
+        # What follows takes turns with a resume, so that neither undoes what the other has stored.
+        with shop.halting(child_id) as session:
+            run = shop.runs.run(effect.run_id)
+            child, directive = run.children[child_id], workers.open_directive(run, effect.directive_id)
+            if child.status != "pausing":
+                raise Overtaken
+            if session is not None:
+                session.stop_processes()
+            found = shop.repositories.fingerprint(
+                shop.repository(run), Path(str(child.worktree_path) or shop.worktree(child_id))
+            )
+            if child.session_id is not None:
+                text = f"task {child_id}\nreceipt {directive.payload_hash}\n{shop.epoch_line(effect.run_id)}"
+                shop.signals.write(child.session_id, PAUSE, text)
+            shop.decide(effect.run_id, lambda run: workers.confirm_pause(run, effect.directive_id, child_id, found))
     except Overtaken:
         # An abort won: it kills what was stopped here.
         return
@@ -39,18 +44,23 @@ def pause_worker(effect: PauseWorker, shop: Workshop) -> None:
 
 def resume_worker(effect: ResumeWorker, shop: Workshop) -> None:
     """On return the child may go on: its processes run again, or its session will be loaded anew."""
-    run = shop.runs.run(effect.run_id)
-    child = run.children[effect.child_run_id]
-    if child.session_id is not None:
-        shop.signals.clear(child.session_id, PAUSE)
+    child_id = effect.child_run_id
     try:
-        shop.decide(effect.run_id, lambda run: workers.confirm_resume(run, effect.directive_id, effect.child_run_id))
+        with shop.halting(child_id) as session:
+            run = shop.runs.run(effect.run_id)
+            child = run.children[child_id]
+            workers.open_directive(run, effect.directive_id)
+            if child.status != "paused":
+                raise Overtaken
+            if child.session_id is not None:
+                shop.signals.clear(child.session_id, PAUSE)
+            if session is not None:
+                # Before it is stored: a child that could not be continued is still paused, and continued later.
+                session.continue_processes()
+            # If we crash here the processes die with us, and the redo finds nothing that is stopped.
+            shop.decide(effect.run_id, lambda run: workers.confirm_resume(run, effect.directive_id, child_id))
     except Overtaken:
         return
-    # If we crash before this line the processes die with us, and the next start loads the session.
-    session = shop.session_of(effect.child_run_id)
-    if session is not None:
-        session.continue_processes()
 
 
 def end_workers(effect: EndWorkers, shop: Workshop) -> None:

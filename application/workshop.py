@@ -45,6 +45,8 @@ class _Place:
         self.is_left = False
         #: Held while the agent is killed, so that nobody closes it before its killer knows what was killed.
         self.ending = Lock()
+        #: Held while the agent is stopped or continued, until that is stored.
+        self.halting = Lock()
 
 
 class Workshop:
@@ -212,6 +214,22 @@ class Workshop:
             return None
         self._await_opened(run_id, place)
         return place.session
+
+    @contextmanager
+    def halting(self, run_id: str) -> Generator[AgentSession | None]:
+        """
+        Give the session of a run's agent, if there is one, for it to be stopped or continued by nobody else meanwhile.
+
+        Raises StillOpening.
+        """
+        with self._lock:
+            place = self._places.get(run_id)
+        if place is None:
+            yield None
+            return
+        self._await_opened(run_id, place)
+        with place.halting:
+            yield place.session
 
     def kill(self, run_id: str) -> tuple[int, ...]:
         """

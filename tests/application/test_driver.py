@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -13,10 +13,11 @@ from steersman.application.log_port import Undecodable
 from steersman.application.rounds import MAX_ROUNDS, Rounds
 from steersman.domain.child_run import Paused, ProcessesKilled, RunFailed, TurnOpened
 from steersman.domain.directive import RevisionExecution
+from steersman.domain.effects import Effect, ResumeWorker
 from steersman.domain.run import Run
 from steersman.tests.application.outside import Session, writes_its_part
 from steersman.tests.application.service import Service, part
-from steersman.tests.live_agents import wait_until
+from steersman.tests.live_agents import PATIENCE_SECONDS, InBackground, wait_until
 
 
 @pytest.fixture
@@ -47,6 +48,11 @@ class Hanging:
             return None
         self.sessions.append(session)
         return session.hang(heeds_cancel=self.heeds_cancel)
+
+
+def under_way_in(service: Service) -> Sequence[Effect]:
+    """What the driver carries out now."""
+    return service.driver.under_way() if service.driver is not None else ()
 
 
 def gate(run: Run) -> bool:
@@ -103,6 +109,66 @@ def test_a_paused_child_gives_up_its_place_and_takes_it_up_again(service: Servic
     service.wait(gate)
     assert [service.directive(d).status for d in ("p", "r", "g")] == ["applied", "applied", "applied"]
     assert len(service.told(Paused)) == 1
+
+
+def paused_in_its_turn(service: Service) -> Session:
+    """Let a child be stopped in the middle of its turn; return its session."""
+    hanging = Hanging(heeds_cancel=False)
+    service.agents.behave = hanging
+    service.start(part("One"))
+    service.serve(open_runs=["r"])
+    service.wait(lambda _: hanging.sessions)
+    service.command("p", "pause", 1)
+    service.wait(lambda _: service.directive("p").status == "applied")
+    assert hanging.sessions[0].stopped
+    return hanging.sessions[0]
+
+
+def test_a_child_that_cannot_be_continued_is_paused_until_it_can(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = paused_in_its_turn(service)
+    tried, may, go_on = threading.Event(), threading.Event(), session.continue_processes
+
+    def unruly() -> None:
+        tried.set()
+        if not may.is_set():
+            raise AgentFailed("agent_processes_unruly", "continue took more than 60 s", retryable=True)
+        go_on()
+
+    monkeypatch.setattr(session, "continue_processes", unruly)
+    service.command("c", "resume", 1)
+    assert tried.wait(PATIENCE_SECONDS)
+    service.wait(lambda _: service.driver is not None and service.driver.held(), "for another try")
+    assert service.child(1).status == "paused"
+    may.set()
+    service.wait(lambda _: service.directive("c").status == "applied")
+    assert service.child(1).status == "in_progress"
+    assert not session.stopped
+
+
+def test_a_child_that_is_paused_while_it_is_continued_is_stopped_in_the_end(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = paused_in_its_turn(service)
+    paused_again, go_on = threading.Event(), session.continue_processes
+
+    def slowly() -> None:
+        paused_again.wait(1.0)
+        go_on()
+
+    def pause_again() -> None:
+        service.wait(lambda _: service.child(1).status == "in_progress")
+        service.command("q", "pause", 1)
+        service.wait(lambda _: service.directive("q").status == "applied")
+        paused_again.set()
+
+    monkeypatch.setattr(session, "continue_processes", slowly)
+    pausing = InBackground(pause_again)
+    service.command("c", "resume", 1)
+    pausing.result()
+    service.wait(lambda _: not any(isinstance(effect, ResumeWorker) for effect in under_way_in(service)))
+    assert (service.child(1).status, session.stopped) == ("paused", True)
 
 
 def test_a_child_that_is_paused_across_a_restart_is_asked_nothing_until_it_is_resumed(service: Service) -> None:
