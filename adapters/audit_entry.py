@@ -153,7 +153,7 @@ def _check_texts(entry: Entry, payload: dict[str, Any], position: int) -> int:
     left = set(named)
     for text in entry.texts:
         if not isinstance(cast("object", text.salt), bytes) or not isinstance(cast("object", text.words), bytes):
-            raise bad("a text is no bytes", position, "texts", "bytes", (text.salt, text.words))
+            raise bad("a text is no bytes", position, "texts", "bytes", f"{type(text.salt)}, {type(text.words)}")
         digest = hashlib.sha256(text.salt + text.words).hexdigest()
         if text.digest not in named or digest != text.digest:
             raise bad("a text is not the one that was stored", position, "texts", text.digest, digest)

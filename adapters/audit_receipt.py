@@ -13,10 +13,14 @@ from .log_proofs import StoredProofs
 from .merkle import leaf_hash, proves_inclusion
 from .signed_note import (
     MAX_NOTE_CHARACTERS,
+    PROOF_HEADER,
+    Checkpoint,
     NoteInvalid,
+    base64_of,
     bytes_of,
     key_hash,
     parse_checkpoint,
+    parse_note,
     parse_verifier_key,
     signers,
 )
@@ -42,41 +46,76 @@ def receipt_of_directive(proofs: StoredProofs, streams: Streams, directive_id: s
 
 
 def check_receipt(document: bytes, verifier_key: str) -> Verdict:
-    """Return `steered` for a receipt that holds, `tampered` for one that does not, `unchecked` for what is none."""
+    """
+    Return `steered` for a receipt that holds, `tampered` for one that does not, `unchecked` for what is none.
+
+    Its receipt hash is not checked, which the verdict says: that takes the HMAC key and the log.
+    """
     try:
         size = _check(document, verifier_key)
     except Bad as error:
         return Verdict(verdict="tampered", finding=error.finding)
     except Unreadable as error:
         return Verdict(verdict="unchecked", finding=bad(str(error), None, "").finding)
-    return Verdict(verdict="steered", facts=1, size=size, steering=1, pinned=True)
+    # A MAC covers the one before, which no receipt holds: its key alone would not do.
+    return Verdict(verdict="steered", facts=1, size=size, steering=1, pinned=True, not_checked=("receiptHash",))
 
 
 def _check(document: bytes, verifier_key: str) -> int:
     try:
-        receipt = msgspec.json.decode(document[:MAX_RECEIPT_BYTES], type=ReceiptDetail)
         name, public = parse_verifier_key(verifier_key)
+    except NoteInvalid as error:
+        raise Unreadable(f"{error}: --key takes the verifier_key of GET /api/log/key") from error
+    receipt = _receipt(document)
+    try:
         envelope, proof = bytes_of(receipt.leaf), [bytes_of(step) for step in receipt.proof]
         signed = parse_checkpoint(receipt.checkpoint)
-    except (msgspec.MsgspecError, NoteInvalid, RecursionError, UnicodeDecodeError) as error:
-        raise Unreadable(f"that is no receipt with its key: {error}") from error
-    position = receipt.position
-    try:
-        is_signed = signed.origin == name and signers(receipt.checkpoint, {key_hash(name, public): public})
-    except NoteInvalid:
-        is_signed = False
-    if not is_signed:
-        raise bad("the checkpoint is not signed by that key", position, "checkpoint", name, signed.origin)
-    leaf = leaf_hash(envelope)
-    if (receipt.leaf_hash, receipt.index, receipt.size) != (leaf.hex(), position - 1, signed.size):
-        raise bad("the receipt contradicts itself", position, "leafHash", receipt.leaf_hash, leaf)
+    except NoteInvalid as error:
+        raise Unreadable(f"that is no receipt: {error}") from error
+    _check_signature(receipt, signed, name, public)
+    leaf, position = leaf_hash(envelope), receipt.position
+    for field, expected, actual in (
+        ("leafHash", leaf.hex(), receipt.leaf_hash),
+        ("index", position - 1, receipt.index),
+        ("size", signed.size, receipt.size),
+        ("root", base64_of(signed.root), receipt.root),
+    ):
+        if actual != expected:
+            raise bad("the receipt contradicts itself", position, field, expected, actual)
     if not proves_inclusion(leaf, receipt.index, signed.size, proof, signed.root):
         raise bad("the fact is not in the signed tree", position, "proof", signed.root, leaf)
     payload = _payload(envelope)
-    found = (payload.get("directiveId"), payload.get("payloadHash"))
-    if found != (receipt.directive_id, receipt.payload_hash):
-        raise bad("the fact is the receipt of something else", position, "directiveId", receipt.directive_id, found[0])
+    for field, actual in (("directiveId", receipt.directive_id), ("payloadHash", receipt.payload_hash)):
+        if payload.get(field) != actual:
+            raise bad("the fact is the receipt of something else", position, field, payload.get(field), actual)
     return signed.size
+
+
+def _receipt(document: bytes) -> ReceiptDetail:
+    """Return a receipt as it stands in a file. Raises Unreadable."""
+    if document.startswith(PROOF_HEADER.encode()):
+        raise Unreadable(
+            "that is a tlog-proof, which proves an envelope and does not hold it: ask for the receipt as JSON"
+            " (Accept: application/json), or give the proof and the JSON's `leaf` to a program for tlog-proofs"
+        )
+    try:
+        return msgspec.json.decode(document[:MAX_RECEIPT_BYTES], type=ReceiptDetail)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise Unreadable(f"that is no receipt: {error}") from error
+
+
+def _check_signature(receipt: ReceiptDetail, signed: Checkpoint, name: str, public: bytes) -> None:
+    """Return if the log of that name signed the checkpoint with that key. Raises Bad."""
+    if signed.origin != name:
+        raise bad("the checkpoint is of another log than the key", receipt.position, "checkpoint", name, signed.origin)
+    number = key_hash(name, public)
+    try:
+        is_signed, by = bool(signers(receipt.checkpoint, {number: public})), parse_note(receipt.checkpoint)[1]
+    except NoteInvalid as error:
+        raise bad("the checkpoint is not signed by that key", receipt.position, "checkpoint", "", str(error)) from error
+    if not is_signed:
+        actual = " ".join(line.key_hash.hex() for line in by)
+        raise bad("the checkpoint is signed by another key", receipt.position, "checkpoint", number.hex(), actual)
 
 
 def _payload(state: bytes) -> dict[str, object]:

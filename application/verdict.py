@@ -62,6 +62,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     pinned: bool = False
     #: How many entries of the HMAC chain were checked; 0 without its key.
     chained: int = 0
+    #: What it holds that could not be checked, by its name in what was audited.
+    not_checked: tuple[str, ...] = ()
     #: How many rows of views were compared with what the facts fold into; None: none were at hand.
     views: int | None = None
     steering: int = 0
