@@ -66,6 +66,8 @@ UPDATE_HEAD = "UPDATE head SET position = ?, edge = ?, mac = ?, signer = ?, note
 class SafePool(SQLiteConnectionPool):
     """Connections that lose nothing which was committed, and keep nothing which was erased."""
 
+    settings: Sequence[str] = SETTINGS
+
     def _create_connection(self) -> SQLiteConnection:
         # Not the library's own, which keeps one statement compiled: an append has a dozen.
         made = sqlite3.connect(
@@ -77,7 +79,7 @@ class SafePool(SQLiteConnectionPool):
             timeout=LOCK_TIMEOUT_SECONDS,
         )
         try:
-            for setting in SETTINGS:
+            for setting in self.settings:
                 made.execute(f"PRAGMA {setting}")
         except BaseException:
             made.close()
@@ -248,13 +250,16 @@ def open_datastore(path: Path, *, read_only: bool = False) -> SQLiteDatastore:
     """Return the library's datastore on the file, with connections that are safe for a log."""
     address = path.absolute().as_uri() + ("?mode=ro" if read_only else "")
     datastore = SQLiteDatastore(address, originator_id_type="text")
-    datastore.pool = SafePool(
+    datastore.pool = pool = SafePool(
         db_name=address,
         lock_timeout=LOCK_TIMEOUT_SECONDS,
         pool_size=MAX_CONNECTIONS // 4,
         max_overflow=MAX_CONNECTIONS - MAX_CONNECTIONS // 4,
         pool_timeout=LOCK_TIMEOUT_SECONDS,
     )
+    if read_only:
+        # However it is kept: a backup is one file, and may lie where nothing can be written.
+        pool.settings = ()
     return datastore
 
 

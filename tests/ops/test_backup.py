@@ -101,6 +101,9 @@ def test_a_backup_of_a_service_at_work_goes_on_where_it_was(
     assert {path.name for path in backup.iterdir()} == {"checkpoints.log", "log.db", "tokens.db"}
     assert [stat.S_IMODE(path.stat().st_mode) for path in (backup, *backup.iterdir())] == [0o700, *[0o600] * 3]
     assert verified(backup) == "clean"
+    # It was only read: also where nothing can be written, it needs nothing beside it.
+    assert {path.name for path in backup.iterdir()} == {"checkpoints.log", "log.db", "tokens.db"}
+    assert [(backup / name).read_bytes()[18:20] for name in ("log.db", "tokens.db")] == [b"\1\1"] * 2
     service.kill()
     restore(service, backup, keep_checkpoints=False)
     api = Api(service.start())
