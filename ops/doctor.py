@@ -12,11 +12,19 @@ import msgspec
 import psycopg
 import redis
 
+from ..adapters import postgres_schema
+from ..adapters.audit_entry import Bad
+from ..adapters.checkpoint_file import CheckpointFile
+from ..adapters.log_keys import Keyring, KeysRefused
+from ..adapters.log_opening import put_back
+from ..adapters.sealing import REMEDY
 from .agents_command import agents_option, known_agents
+from .audit_sources import reading
 from .data_dir import is_served, prepare_data_dir
 from .output import print_json, print_table
 from .refused import Refused
 from .settings import Settings, data_option, json_option, read_settings
+from .wiring import sealing
 
 LEAST_FREE_BYTES = 512 * 1024 * 1024
 REACH_SECONDS = 5
@@ -57,6 +65,7 @@ def examine(settings: Settings, agents_file: Path | None) -> Iterator[Finding]:
         detail="agents are kept by means of /proc and pidfds (Linux)",
     )
     yield _attempt("data directory", lambda: _data_dir(settings))
+    yield _attempt("keys", lambda: _keys(settings))
     yield _attempt("log", lambda: _log(settings))
     if settings.redis:
         yield _attempt("redis", lambda: _redis(str(settings.redis)))
@@ -81,12 +90,43 @@ def _data_dir(settings: Settings) -> str:
     return f"{settings.data}, {free // 1024**2} MiB free{served}"
 
 
-def _log(settings: Settings) -> str:
-    if not settings.database:
-        return f"SQLite, {settings.data / 'log.db'}"
+def _keys(settings: Settings) -> str:
+    sealing(settings)  # refuses keys that lie in the data directory
     try:
-        with psycopg.connect(settings.database, connect_timeout=REACH_SECONDS) as connection:
-            return f"PostgreSQL {connection.info.server_version // 10_000} at {connection.info.host}"
+        pairs = len(Keyring(settings.keys).all())
+    except (KeysRefused, OSError) as error:
+        raise Refused(str(error)) from error
+    return f"{settings.keys}, {pairs} made" if pairs else f"{settings.keys}, none yet: the first start makes them"
+
+
+def _log(settings: Settings) -> str:
+    """Look at the log as `serve` does before it writes: its keys are here, and it holds what was signed last."""
+    place, is_begun = _postgres(settings.database) if settings.database else _sqlite(settings.data / "log.db")
+    if not is_begun and not settings.checkpoints.exists():
+        return f"{place}, with nothing in it yet"
+    try:
+        with reading(settings) as recorder:
+            reason = put_back(recorder, Keyring(settings.keys), CheckpointFile(settings.checkpoints))
+            facts = recorder.head()
+    except (KeysRefused, Bad) as error:
+        raise Refused(str(error)) from error
+    except (LookupError, TypeError, ValueError) as error:
+        raise Refused(f"{place} holds no log, or its head is gone: {error!r}") from error
+    if reason is not None:
+        raise Refused(f"{reason}. {REMEDY}")
+    return f"{place}, {facts} facts"
+
+
+def _sqlite(path: Path) -> tuple[str, bool]:
+    """Return what the store is called, and whether there is a log in it."""
+    return f"SQLite, {path}", path.exists() and path.stat().st_size > 0
+
+
+def _postgres(database: str) -> tuple[str, bool]:
+    try:
+        with psycopg.connect(database, connect_timeout=REACH_SECONDS) as connection:
+            place = f"PostgreSQL {connection.info.server_version // 10_000} at {connection.info.host}"
+        return place, bool(postgres_schema.applied(database))
     except psycopg.Error as error:
         raise Refused(f"STEERSMAN_DATABASE cannot be reached: {error}") from error
 
