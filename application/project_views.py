@@ -13,6 +13,7 @@ a fact is folded once, and whoever comes second reads again.
 stay as they were, its later facts are passed over, and a row in the group QUARANTINE says which run, where and why.
 That row is part of the fold, so it survives a restart, a rebuild finds the same, and a release that can read the fact
 says so with a new view version. A fault of the store is no such fault: nothing is stored, and it is tried again.
+What is deleted is forgotten all the same, and with it its quarantine, whose reason may tell words of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,8 @@ from typing import Protocol
 import msgspec
 
 from ..domain.event import Fact
+from ..domain.project_facts import ProjectDeleted
+from ..domain.run_records import RunDeleted, RunErased
 from .log_port import EventLog, LogUnavailable, Undecodable
 from .ports import Views
 
@@ -28,6 +31,9 @@ from .ports import Views
 BATCH = 500
 #: The group, in every view, of the runs that it cannot follow; a row's body is a Quarantined.
 QUARANTINE = "!quarantined"
+
+#: The facts that are folded also where the view cannot follow what they are about.
+FORGETTING = frozenset(kind.TOPIC for kind in (RunDeleted, RunErased, ProjectDeleted))
 
 #: The group a row is listed in, its place there, and its bytes.
 Placed = tuple[str, int, bytes]
@@ -243,32 +249,38 @@ def extend(store: ViewStore, batches: Batches, view: View, head: Head, *, limit:
 def _fold(view: View, stored: StoredRows, facts: Sequence[Fact], found: list[Quarantined]) -> Changes:
     rows = view.open(stored)
     shunned = {_name_of(key) for key in stored.group(QUARANTINE)}
+    let_go: set[str] = set()
     for fact in facts:
-        if not shunned.isdisjoint((fact.run, fact.root, fact.stream)):
+        name, forgets = fact.run or fact.stream, fact.topic in FORGETTING
+        if not forgets and not shunned.isdisjoint((fact.run, fact.root, fact.stream)):
             continue
         try:
             rows.apply(fact)
         except LogUnavailable:
             raise  # the store's fault, not the fact's: it is tried again
         except Exception as error:  # noqa: BLE001 - a fold is pure, so the same fact would fail for ever
-            name = fact.run or fact.stream
             shunned.add(name)
             reason = f"{fact.topic}: {type(error).__name__}: {error}"
             found.append(Quarantined(name=name, position=fact.position, reason=reason))
-    return {**rows.changes(), **{_key(one): _placed(one) for one in found}}
+            continue
+        if forgets and name in shunned:
+            shunned.remove(name)
+            let_go.add(name)
+    quarantined = {_key(one.name): _placed(one) for one in found if one.name in shunned}
+    return {**rows.changes(), **{_key(name): None for name in let_go}, **quarantined}
 
 
 def _pass_over(store: ViewStore, view: View, head: Head, error: Undecodable) -> Progress:
     one = Quarantined(name=error.run or f"position/{error.position}", position=error.position, reason=error.reason)
-    changes = {_key(one): _placed(one)}
+    changes = {_key(one.name): _placed(one)}
     upto = error.position
     if not store.extend(view.name, head.generation, after=head.position, upto=upto, fold=lambda _: changes):
         return Progress()
     return Progress(facts=1, quarantined=(one,))
 
 
-def _key(one: Quarantined) -> str:
-    return f"{QUARANTINE}/{one.name}"
+def _key(name: str) -> str:
+    return f"{QUARANTINE}/{name}"
 
 
 def _name_of(key: str) -> str:

@@ -35,6 +35,9 @@ from steersman.application.project_views import (
 )
 from steersman.domain import event
 from steersman.domain.event import Draft, Fact
+from steersman.domain.project_facts import ProjectDeleted
+from steersman.domain.run import deletion_stream
+from steersman.domain.run_records import RunDeleted
 from steersman.projections.view import Rows, View
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -57,7 +60,9 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 def tally(rows: Rows[Tally], fact: Fact) -> Mapping[str, Tally | None]:
-    """Count one fact."""
+    """Count one fact, or forget what it says is deleted."""
+    if isinstance(fact.event, RunDeleted | ProjectDeleted):
+        return {fact.run or "": None}
     assert isinstance(fact.event, Counted)
     if fact.event.poison:
         raise ZeroDivisionError("poison")
@@ -78,17 +83,20 @@ class Log(MemoryLog):
     """A log in which some facts cannot be decoded."""
 
     def __init__(self) -> None:
-        super().__init__({Counted.TOPIC: Counted})
+        super().__init__({kind.TOPIC: kind for kind in (Counted, RunDeleted, ProjectDeleted)})
         self.undecodable: set[int] = set()
 
     def add(self, *runs: str, poison: bool = False) -> None:
         """Store one fact for each of these runs."""
         for run in runs:
-            stream = f"run/{run}"
-            draft = Draft(stream=stream, event=Counted(poison=poison), run=run, root=run)
-            expected = {stream: self.run_head(run)}
-            command = f"command {self.head() + 1}"
-            self.append(Append(drafts=(draft,), expected=expected, at=AT, principal="test", command_id=command))
+            self.put(f"run/{run}", Counted(poison=poison), run, version=self.run_head(run))
+
+    def put(self, stream: str, said: event.Event, run: str | None, *, version: int) -> None:
+        """Store one fact."""
+        draft = Draft(stream=stream, event=said, run=run, root=run)
+        command = f"command {self.head() + 1}"
+        append = Append(drafts=(draft,), expected={stream: version}, at=AT, principal="test", command_id=command)
+        self.append(append)
 
     def read(self, after: int = 0, limit: int = 500) -> Sequence[Fact]:
         """Return facts up to the first that cannot be decoded."""
@@ -376,6 +384,53 @@ def test_a_quarantine_is_part_of_what_a_rebuild_finds(store: Store, log: Log) ->
     catch_up(store, log, [VIEW])
     assert _quarantined(store) == [f"{QUARANTINE}/c", f"{QUARANTINE}/a"]
     assert count(store, "c") == 1
+
+
+@pytest.mark.parametrize("undecodable", [False, True], ids=["cannot be folded", "cannot be decoded"])
+@pytest.mark.parametrize("at_once", [False, True], ids=["known before", "of one batch"])
+def test_what_is_deleted_is_forgotten_also_where_it_is_quarantined(
+    store: Store, log: Log, undecodable: bool, at_once: bool
+) -> None:
+    log.add("a", "b")
+    log.add("a", poison=not undecodable)
+    if undecodable:
+        log.undecodable.add(3)
+    log.add("a", "b")
+    if not at_once:
+        catch_up(store, log, [VIEW])
+        assert _quarantined(store) == [f"{QUARANTINE}/a"]
+    log.put(deletion_stream("a"), RunDeleted(run_id="a", deleted_by="ada"), "a", version=0)
+    catch_up(store, log, [VIEW])
+    assert [row.key for row in store.list("tally", "all")] == ["b"]
+    assert _quarantined(store) == [], "its reason may tell words of the run"
+    assert check(store, log, [VIEW], MemoryViews())[0].sound
+
+
+def test_a_project_that_is_deleted_is_forgotten_also_where_it_is_quarantined(store: Store, log: Log) -> None:
+    log.put("project/p", Counted(), None, version=0)
+    log.put("project/p", Counted(poison=True), None, version=1)
+    log.add("b")
+    catch_up(store, log, [VIEW])
+    assert [row.key for row in store.list("tally", "all")] == ["b", ""]
+    log.put("project/p", ProjectDeleted(project_id="p", users=()), None, version=2)
+    catch_up(store, log, [VIEW])
+    assert [row.key for row in store.list("tally", "all")] == ["b"]
+    assert _quarantined(store) == []
+
+
+def test_what_cannot_even_be_forgotten_stays_quarantined(store: Store, log: Log) -> None:
+    def stubborn(rows: Rows[Tally], fact: Fact) -> Mapping[str, Tally | None]:
+        if isinstance(fact.event, RunDeleted):
+            raise ZeroDivisionError
+        return tally(rows, fact)
+
+    log.add("a")
+    log.add("a", poison=True)
+    log.put("run/a", RunDeleted(run_id="a", deleted_by="ada"), "a", version=2)
+    log.add("a", "b")
+    catch_up(store, log, [View("tally", 1, Tally, apply=stubborn, place=VIEW.place)])
+    assert (count(store, "a"), count(store, "b")) == (1, 1)
+    assert _quarantined(store) == [f"{QUARANTINE}/a"]
 
 
 def test_a_fault_of_the_store_quarantines_nobody(store: Store, log: Log) -> None:
