@@ -81,16 +81,15 @@ def obstacle(repo: Repo, ref: Ref) -> str | None:
 
 @contextmanager
 def _held(repo: Repo, checkout: Checkout, ref: Ref) -> Generator[IndexLock]:
-    """Hold the checkout's index lock. Where the block fails after the branch moved and before this did, it is kept."""
+    """Hold the checkout's index lock. Where the block ends after the branch moved and before this did, it is kept."""
     with index_lock(checkout.directory, is_ours=False) as lock:
         try:
             yield lock
-        except BaseException:
+        finally:
             # Kept also if it cannot be told. Without it the user's next commit would undo the move.
             lock.is_kept = True
             journal = _read_journal(checkout)
             lock.is_kept = journal is not None and journal.new == read_ref(repo, ref)
-            raise
 
 
 def _land(repo: Repo, landing: Landing, where: Sequence[tuple[Checkout, IndexLock]], may_move: MayMove) -> MergeOutcome:

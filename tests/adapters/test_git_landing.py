@@ -421,6 +421,26 @@ def test_a_half_moved_checkout_is_completed_and_edits_made_meanwhile_stay(scratc
     assert scratch.is_sound()
 
 
+@pytest.mark.parametrize("busy", ["index.lock", "rebase-merge/head-name"])
+def test_a_half_moved_checkout_keeps_its_lock_while_another_one_is_busy(scratch: Scratch, busy: str) -> None:
+    old, new = moved(scratch)
+    linked = scratch.home / "linked"
+    scratch.git("worktree", "add", "-q", "--force", str(linked), "main")
+    marker = scratch.path / ".git/steersman-index"
+    marker.touch()
+    os.link(marker, scratch.path / ".git/index.lock")
+    (scratch.path / ".git/steersman-landing").write_text(f'["refs/heads/main", "{old}", "{new}"]')
+    scratch.git("update-ref", "refs/heads/main", new)
+    scratch.write({busy: "refs/heads/main\n"}, scratch.path / ".git/worktrees/linked")
+
+    assert land(scratch, old, new).reason == "operation_in_progress"
+
+    scratch.git("commit", "-q", "-a", "-m", "would undo the merge", ok=(128,))
+    (scratch.path / ".git/worktrees/linked" / busy).unlink()
+    assert land(scratch, old, new).state == "merged"
+    assert scratch.status() == ""
+
+
 def test_an_earlier_move_is_completed_before_the_next_one(scratch: Scratch) -> None:
     old, new = moved(scratch)
     newer = scratch.branch_off("newer", {"README": "three\n"}, new)
