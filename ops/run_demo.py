@@ -1,5 +1,8 @@
 """`steersman demo`: a goal becomes a merged commit, over the API of a service that is started for it."""
 
+import os
+import shlex
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -51,7 +54,17 @@ def command(keeps_serving: bool) -> None:
         if keeps_serving:
             _keep_serving(process, served.url, token, run_id)
         else:
-            click.echo(f"API         steersman serve --data {data}")
+            click.echo(f"API         {_serve_again(data)}")
+
+
+def _serve_again(data: Path) -> str:
+    """Return the line for a shell, this one's environment and all, that serves what the demo has made."""
+    installed = Path(sys.executable).with_name("steersman")
+    command = [str(installed)] if installed.exists() else [sys.executable, "-P", "-m", "steersman.ops.command_line"]
+    # The demo's service was set up by nothing but its data directory, see child_service.
+    ours = sorted(name for name in os.environ if name.startswith("STEERSMAN_"))
+    without = ["env", *(f"--unset={name}" for name in ours)] if ours else []
+    return shlex.join([*without, *command, "serve", "--port", "0", "--data", str(data)])
 
 
 def orchestrate(client: Client, repository: Path) -> str:
