@@ -13,6 +13,8 @@ from threading import Condition, Lock, Thread
 from time import monotonic
 from typing import Protocol
 
+import structlog
+
 from ..application.log_port import LogRolledBack, LogUnavailable
 from ..application.ports import Announce, Clock
 from .numbering import Outcome, Prepared, Stored
@@ -27,9 +29,11 @@ MAX_BATCH_FACTS = 2000
 #: How long an append waits for a place before its caller is told to come again.
 PLACE_TIMEOUT_SECONDS = 10.0
 
+log = structlog.get_logger(__name__)
+
 
 class Observer(Protocol):
-    """Whoever measures the writer. It is called by one thread at a time, the one that writes: do not block or raise."""
+    """Whoever measures the writer. It is called by one thread at a time, the one that writes: do not block."""
 
     def committed(self, facts: int, seconds: Sequence[float]) -> None:
         """Take note of a transaction: how many facts it stored, and how long each of its appends took until then."""
@@ -139,6 +143,12 @@ class Sequencer:
         """Settle a batch while nobody else does; then whatever came meanwhile is next."""
         try:
             self._settle(batch)
+        except Exception as error:
+            # A writer that dies of it would let everybody wait for ever, those who come later too.
+            log.exception("a batch could not be settled; whether it is stored is not known")
+            for waiting in batch:
+                if not waiting.outcome.done():
+                    waiting.settle(LogUnavailable(f"it is not known whether this is stored: {error}"))
         finally:
             with self._filled:
                 self._is_writing = False
@@ -198,8 +208,11 @@ class Sequencer:
             if isinstance(outcome, Stored) and not outcome.is_repeat
         ]
         if stored:
-            # Before the callers are answered, so that whoever has an answer finds it counted.
-            self._observer.committed(sum(facts for facts, _ in stored), [seconds for _, seconds in stored])
+            # Before the callers are answered, so that whoever has an answer finds it counted. They have it in any case.
+            try:
+                self._observer.committed(sum(facts for facts, _ in stored), [seconds for _, seconds in stored])
+            except Exception:
+                log.exception("what was stored could not be counted", facts=sum(facts for facts, _ in stored))
 
     def _tell(self, outcomes: Sequence[Outcome]) -> None:
         positions = [outcome.rows[-1].position for outcome in outcomes if isinstance(outcome, Stored) and outcome.rows]
