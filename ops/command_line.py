@@ -9,7 +9,7 @@ import os
 import sys
 from importlib import import_module
 from importlib.metadata import version
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import click
 
@@ -41,8 +41,7 @@ class Commands(click.Group):
         try:
             super().main(*args, **extra)
         except OSError as error:  # but for a closed pipe, which whoever reads has closed: click ends without a word
-            what = "Standard output" if _is_broken_off() else error.filename or "What is needed"
-            Refused(f"{what} cannot be used: {error.strerror or error}.").show()
+            Refused(f"{_what_failed(error)}: {error.strerror or error}.").show()
             sys.exit(1)
         finally:
             _is_broken_off()
@@ -65,10 +64,18 @@ class Commands(click.Group):
             formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
 
 
+def _what_failed(error: OSError) -> str:
+    if _is_broken_off():
+        return "Standard output cannot be written"
+    return f"{error.filename} cannot be used" if error.filename else "The system refused to read or write"
+
+
 def _is_broken_off() -> bool:
-    """Whether standard output takes no more; on return Python, which tries once more as it ends, cannot fail at that."""
+    """Whether standard output holds what it cannot write; on return Python, which tries as it ends, cannot fail at that."""
+    out: TextIO | None = sys.stdout  # None: whoever started us closed it
     try:
-        sys.stdout.flush()
+        if out is not None:
+            out.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return True

@@ -53,6 +53,10 @@ def test_a_full_standard_output_is_told_in_a_sentence(command: tuple[str, ...], 
     assert code == 1, said
     assert [line for line in said.splitlines() if not line.startswith("{")][-1].endswith("No space left on device.")
     assert "Traceback" not in said
+    if command[0] != "serve":
+        code, said = ended('PYTHONUNBUFFERED= "$@" >/dev/full', *arguments, STEERSMAN_DATA=str(data))
+        assert (code, said) == (1, "Error: Standard output cannot be written: No space left on device.\n")
+        assert ended('"$@" >&-', *arguments, STEERSMAN_DATA=str(data)) == (0, ""), "nobody wants to read it"
 
 
 def test_a_service_that_can_tell_nobody_where_it_is_ends(tmp_path: Path) -> None:
