@@ -22,6 +22,8 @@ CREATE TABLE IF NOT EXISTS events (
 CREATE UNIQUE INDEX IF NOT EXISTS events_stream ON events (stream, version);
 CREATE UNIQUE INDEX IF NOT EXISTS events_run ON events (run, run_sequence) WHERE run IS NOT NULL;
 CREATE UNIQUE INDEX IF NOT EXISTS events_root ON events (root, root_sequence) WHERE root IS NOT NULL;
+-- What is decided of a tree: whoever folds it on must not walk all that its agents said since. (Step 2, too.)
+CREATE INDEX IF NOT EXISTS events_decided ON events (root, root_sequence) WHERE root IS NOT NULL AND NOT is_output;
 CREATE INDEX IF NOT EXISTS events_command ON events (command_id) WHERE command_id IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS texts (

@@ -5,14 +5,17 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import psycopg
 import pytest
 
-from steersman.adapters import postgres_log, sqlite_log
+from steersman.adapters import postgres_log, postgres_schema, sqlite_log, sqlite_schema
+from steersman.adapters.log_rows import SELECT_ROWS
 from steersman.adapters.postgres_log import LogDatastore, PostgresLog, PostgresRecorder
 from steersman.adapters.postgres_statements import native
+from steersman.adapters.schema_steps import read_steps
 from steersman.adapters.sqlite_log import SqliteLog, SqliteRecorder, open_datastore
 from steersman.application.log_port import Append
 from steersman.domain.event import Draft, Event, Text
@@ -133,6 +136,57 @@ def test_numbering_on_postgres_is_index_look_ups(postgres_url: str) -> None:
     for index in ("events_stream", "events_run", "events_root", "events_command"):
         assert index in plan
     recorder.close()
+
+
+TREE = f"SELECT position, run, state FROM events WHERE {SELECT_ROWS['root_sequence']} LIMIT ?"
+
+
+def test_a_tree_is_read_past_its_output_on_sqlite(tmp_path: Path) -> None:
+    recorder = SqliteRecorder(open_datastore(tmp_path / "log.db"))
+    recorder.create_table()
+    (plan,) = (row["detail"] for row in recorder._select(f"EXPLAIN QUERY PLAN {TREE}", ("r", 1, 500)))
+    assert plan == "SEARCH events USING INDEX events_decided (root=? AND root_sequence>?)"
+    recorder.close()
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_a_tree_is_read_past_its_output_on_postgres(postgres_url: str, is_long: bool) -> None:
+    recorder = PostgresRecorder(LogDatastore(postgres_url))
+    recorder.create_table()
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute(postgres_log.SETTINGS)
+        if is_long:
+            connection.execute(
+                "INSERT INTO events (position, stream, version, topic, state, run, run_sequence, root, root_sequence,"
+                " is_output, leaf_hash) SELECT n, 'r/output', n, 't', '', 'r', n, 'r', n, n % 100 > 0, ''"
+                " FROM generate_series(1, 5000) AS n"
+            )
+            connection.execute("ANALYZE events")
+        prepared = native(f"PREPARE tree (text, bigint, bigint) AS {TREE}".replace("?", "{}").format("$1", "$2", "$3"))
+        connection.execute(prepared)
+        plan = "\n".join(row[0] for row in connection.execute("EXPLAIN EXECUTE tree ('r', 4000, 500)").fetchall())
+    assert "events_decided" in plan
+    assert "Filter" not in plan
+    recorder.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_log_of_the_first_release_gets_the_index_before_a_newer_one_serves(
+    kind: Literal["sqlite", "postgres"], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    place: Any = tmp_path / "log.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    schema: Any = sqlite_schema if kind == "sqlite" else postgres_schema
+    connect: Callable[[Any], Any] = sqlite3.connect if kind == "sqlite" else psycopg.connect
+    first, *later = read_steps(kind)
+    schema.migrate(place, steps=[first])
+    with closing(connect(place)) as connection:
+        connection.execute("DROP INDEX events_decided")
+        connection.commit()
+    # Without what makes the tables of an empty store: that would make the index, too.
+    taken = schema.migrate(place, steps=[msgspec.structs.replace(first, sql=""), *later])
+    assert [step.number for step in taken] == [step.number for step in later]
+    with closing(connect(place)) as connection:
+        connection.execute("DROP INDEX events_decided")
 
 
 def test_facts_of_one_batch_may_stand_inside_and_outside_runs_on_postgres(postgres_url: str) -> None:
