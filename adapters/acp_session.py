@@ -157,16 +157,26 @@ class AcpSession:
         return Opening(ask, str(self._request.cwd))
 
     async def shut(self) -> None:
-        """End the agent, gently if it lets us. On return nothing of it is alive."""
-        if self._shutting is None:
+        """End the agent, gently if it lets us. On return nothing of it is alive. Raises AgentFailed; again is no fault."""
+        await asyncio.shield(self._begin_to_shut())
+
+    def _begin_to_shut(self) -> "asyncio.Task[None]":
+        before = self._shutting
+        if before is None or (before.done() and not before.cancelled() and before.exception() is not None):
             self._shutting = self._loop.create_task(self._shut())
-        await asyncio.shield(self._shutting)
+        assert self._shutting is not None
+        return self._shutting
 
     async def _shut(self) -> None:
         if not self._is_stopped and not self._failure.done():
             self._process.stdin.close()
             await asyncio.wait({self._process.exited}, timeout=CLOSE_SECONDS)
-        await self._process.end()
+        try:
+            await self._process.end()
+        except AgentFailed:
+            # Its keeper goes on with it. Whenever that comes to its end, what is left here is tidied away.
+            self._process.when_ended(self._begin_to_shut)
+            raise
         await self._watcher
         await self._connection.close()
         self.on_closed()

@@ -171,7 +171,11 @@ class AgentProcess:
 
         Raises AgentFailed (agent_processes_unruly) if some cannot be signalled, or the time is over.
         """
-        if self._status_is_over():
+        if self._tasks[1].done():
+            return []
+        if self._control < 0:
+            # It is being ended already, and may take no more commands: nothing is left of it after that.
+            await self.end()
             return []
         self._number += 1
         report = self._commands[self._number] = self._loop.create_future()
@@ -187,7 +191,11 @@ class AgentProcess:
         return [int(pid) for pid in answer["pids"]]
 
     async def end(self) -> None:
-        """Close the control pipe, upon which the keeper kills everything and ends. On return nothing is alive."""
+        """
+        Close the control pipe, upon which the keeper kills everything and ends. On return nothing is alive.
+
+        Raises AgentFailed (agent_processes_unruly) if that takes too long. It goes on all the same, and again is no fault.
+        """
         self._close_control()
         self.stdin.close()
         await asyncio.wait({self._tasks[1]}, timeout=COMMAND_SECONDS)
@@ -201,8 +209,9 @@ class AgentProcess:
         await asyncio.sleep(0)  # transports close their files in the next round of the loop
         await asyncio.to_thread(self._popen.wait)
 
-    def _status_is_over(self) -> bool:
-        return self._control < 0 or self._tasks[1].done()
+    def when_ended(self, call: Callable[[], object]) -> None:
+        """Call that on the loop once nothing of the keeper is left."""
+        self._tasks[1].add_done_callback(lambda _: call())
 
     def _close_control(self) -> None:
         if self._control >= 0:

@@ -380,6 +380,34 @@ def test_closing_all_ends_every_session_and_their_turns(tmp_path: Path) -> None:
     assert not family_of(os.getpid())
 
 
+@pytest.mark.parametrize("asked_again", [True, False], ids=["asked again", "by itself"])
+def test_an_agent_that_takes_too_long_to_end_is_counted_until_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked_again: bool
+) -> None:
+    monkeypatch.setattr(agent_process, "COMMAND_SECONDS", 0.2)
+    with AcpAgents(None, tmp_path / "data") as agents:
+        session = agents.open(SessionRequest(model_id="rehearsal", run_id="r", cwd=tmp_path))
+        family = family_of(os.getpid())
+        for pid in family:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            assert failure(session.close).code == "agent_processes_unruly"
+            # Nobody is told that it is stopped or dead as long as it is not.
+            assert failure(session.kill).code == "agent_processes_unruly"
+            assert failure(session.stop_processes).code == "agent_processes_unruly"
+            assert agents.running == 1
+        finally:
+            monkeypatch.undo()
+            for pid in family:
+                os.kill(pid, signal.SIGCONT)
+        if asked_again:
+            session.close()
+            assert agents.running == 0
+        wait_until(lambda: agents.running == 0, "it is forgotten")
+        assert session.kill() == []
+        assert not family_of(os.getpid())
+
+
 @pytest.fixture
 def slow_keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
     """A keeper that takes long to start: the first event says that it is being started, the second lets it go on."""
