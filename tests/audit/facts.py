@@ -2,14 +2,25 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Literal
 from uuid import uuid4
 
 from steersman.adapters.stored_log import StoredLog
 from steersman.application.log_port import Append
 from steersman.domain.agent_output import MessageDelta
 from steersman.domain.child_run import TurnStarted, output_stream
-from steersman.domain.directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived, TargetScope
+from steersman.domain.directive import (
+    DirectiveMoved,
+    RevisionExecution,
+    SteeringDecided,
+    SteeringReceived,
+    TargetScope,
+    Verb,
+)
 from steersman.domain.event import Draft, Event, Text
+
+ScopeKind = Literal["subtask", "work-plan", "run"]
+ExecutionState = Literal["initiated", "effect_confirmed", "failed"]
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RECEIPT = "sha256:" + "ab" * 32
@@ -40,30 +51,58 @@ def said(run: str, words: str) -> Draft:
     return on(run, MessageDelta(delta=Text(words), message_id="m"), output_stream(run))
 
 
-def received(run: str, directive: str) -> Draft:
-    """Return the receipt of a correction."""
+def received(
+    run: str, directive: str, verb: Verb = "amend", *targets: str, kind: ScopeKind = "run", direct: bool = True
+) -> Draft:
+    """Return the receipt of a correction, by a person for `child` if nothing else is said."""
     event = SteeringReceived(
         directive_id=directive,
         source="human-review",
         severity="request-changes",
-        verb="amend",
-        target_scope=TargetScope(kind="run"),
+        verb=verb,
+        target_scope=TargetScope(kind=kind),
         feedback=Text("be careful"),
         tree_hash=None,
         target_files=(),
         created_by="ada",
         payload_hash=RECEIPT,
-        direct=True,
+        direct=direct,
+        targets=targets or (("child",) if direct else ()),
     )
     return on(run, event, f"directive/{directive}")
 
 
-def effect(run: str, directive: str, state: str = "effect_confirmed", receipt: str = RECEIPT) -> Draft:
+def decided(run: str, directive: str, *targets: str) -> Draft:
+    """Return the decision about a correction."""
+    event = SteeringDecided(
+        directive_id=directive,
+        decision="in_place_steer",
+        rationale="direct:amend",
+        subtask_ids=(),
+        attempt=0,
+        targets=targets,
+    )
+    return on(run, event, f"directive/{directive}")
+
+
+def worker(child: str, event: Event, run: str = "r") -> Draft:
+    """Return a fact on the run of a worker."""
+    return Draft(stream=f"run/{child}", event=event, run=child, root=run)
+
+
+def effect(
+    run: str,
+    directive: str,
+    state: ExecutionState = "effect_confirmed",
+    receipt: str = RECEIPT,
+    child: str = "child",
+    attempt: int = 0,
+) -> Draft:
     """Return a step of the correction's effect."""
     event = RevisionExecution(
         directive_id=directive,
-        attempt=0,
-        child_run_id="child",
+        attempt=attempt,
+        child_run_id=child,
         state=state,
         receipt_payload_hash=receipt,
     )
@@ -80,17 +119,9 @@ def unsteered(log: StoredLog, run: str = "r") -> None:
 def steered(log: StoredLog, run: str = "r", directive: str = "d") -> Sequence[int]:
     """Tell of a run that somebody corrects: thirteen facts; return the positions of the correction's own."""
     unsteered(log, run)
-    decided = SteeringDecided(
-        directive_id=directive,
-        decision="in_place_steer",
-        rationale="direct:amend",
-        subtask_ids=(),
-        attempt=0,
-        targets=("child",),
-    )
     moved = DirectiveMoved(directive_id=directive, kind="amend", status="applied")
     first = put(log, received(run, directive))
-    put(log, on(run, decided, f"directive/{directive}"))
+    put(log, decided(run, directive, "child"))
     put(log, effect(run, directive, "initiated"))
     put(log, effect(run, directive), on(run, moved))
     unsteered(log, run)
