@@ -206,3 +206,7 @@ class LogRows(ABC):
     def _erasing_stream(self, stream: str) -> tuple[str, tuple[Any, ...]]:
         """Return the same for one stream."""
         return DELETE_TEXTS.format(facts="stream = ?"), (stream,)
+
+    def _erasing_tree(self, root: str) -> tuple[str, tuple[Any, ...]]:
+        """Return the same for a coordinator's tree."""
+        return DELETE_TEXTS.format(facts="root = ?"), (root,)

@@ -206,6 +206,11 @@ class MemoryRecorder:
         with self._lock:
             return self._erase(fact.position for fact in self._facts if fact.stream == stream)
 
+    def erase_tree(self, root: str) -> int:
+        """Forget the words of a coordinator's tree for good; return how many."""
+        with self._lock:
+            return self._erase(fact.position for fact in self._facts if fact.root == root)
+
     def _erase(self, positions: Iterable[int]) -> int:
         return sum(len(self._words.pop(position, {})) for position in positions)
 

@@ -195,6 +195,10 @@ class PostgresRecorder(LogRows, PostgresApplicationRecorder):
         """Delete the words and salts of one stream, in the same way."""
         return self._erase(*self._erasing_stream(stream))
 
+    def erase_tree(self, root: str) -> int:
+        """Delete the words and salts of a coordinator's tree, in the same way."""
+        return self._erase(*self._erasing_tree(root))
+
     def _erase(self, statement: str, values: Sequence[Any]) -> int:
         with self._available(), self._cursor() as cursor:
             return cursor.execute(native(statement), values).rowcount

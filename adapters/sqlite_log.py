@@ -183,6 +183,10 @@ class SqliteRecorder(LogRows, SQLiteApplicationRecorder):
         """Delete the words and salts of one stream, in the same way."""
         return self._erase(*self._erasing_stream(stream))
 
+    def erase_tree(self, root: str) -> int:
+        """Delete the words and salts of a coordinator's tree, in the same way."""
+        return self._erase(*self._erasing_tree(root))
+
     def _erase(self, statement: str, values: Sequence[Any]) -> int:
         with translated():
             with self._immediate() as cursor:

@@ -108,6 +108,10 @@ class Recorder(Protocol):
         """Delete the words and salts of one stream for good; return how many."""
         ...
 
+    def erase_tree(self, root: str) -> int:
+        """Delete the words and salts of a coordinator's tree for good; return how many."""
+        ...
+
     def close(self) -> None:
         """Release what the recorder holds; it is not used again."""
         ...
@@ -227,6 +231,10 @@ class StoredLog(StoredProofs):
     def erase_stream_texts(self, stream: str) -> int:
         """Forget the words, and their salts, of one stream for good; return how many texts were erased."""
         return self._recorder.erase_stream(stream)
+
+    def erase_tree_texts(self, root: str) -> int:
+        """Forget the words, and their salts, of a coordinator's tree for good; return how many texts were erased."""
+        return self._recorder.erase_tree(root)
 
     def close(self) -> None:
         """Finish the appends that were accepted, accept no more, and release the store."""

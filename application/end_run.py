@@ -2,11 +2,18 @@
 
 from collections.abc import Sequence
 
+import structlog
+
 from ..domain import run_records, steering
 from ..domain.event import Fact
+from ..domain.rejected import RunNotFound
+from ..domain.run import Run, deletion_stream
 from ..domain.steering import SteerRun
 from .caller import Caller
+from .log_port import Conflict, Undecodable
 from .run_log import Answering, RunLog
+
+log = structlog.get_logger(__name__)
 
 #: What a cancelled run, and each of its children, gives as its reason.
 CANCELLED = "cancelled"
@@ -34,5 +41,28 @@ def delete_run(root: str, by: Caller, runs: RunLog, answer: Answering | None = N
     Hide the run and its children from everybody; on return that is durable.
 
     What still is at work is stopped, and every word is erased, by the driver, however often the service dies.
+    Where one of the run's facts cannot be decoded nobody drives it: then every word is erased on return, and what it
+    left in its repository stays there.
     """
-    return runs.decide(root, lambda run: run_records.delete(run, by.principal), by, answer)
+    try:
+        return runs.decide(root, lambda run: run_records.delete(run, by.principal), by, answer)
+    except Undecodable as undecodable:
+        log.warning(
+            "a run that cannot be read is deleted; its branches and worktrees stay", run=root, why=str(undecodable)
+        )
+        return _delete_unread(root, by, runs, answer)
+
+
+def _delete_unread(root: str, by: Caller, runs: RunLog, answer: Answering | None) -> Sequence[Fact]:
+    # If we crash before the append, the run is still there and can be deleted again. If we crash after it, all that
+    # was not erased is what was said between the two.
+    runs.log.erase_tree_texts(root)
+    drafts = run_records.delete(Run(run_id=root), by.principal)
+    append = by.append(drafts, {deletion_stream(root): 0}, runs.clock.now(), answer(Run(), drafts) if answer else None)
+    try:
+        stored = runs.log.append(append)
+    except Conflict as gone:
+        raise RunNotFound from gone
+    runs.log.erase_tree_texts(root)
+    runs.forget(root)
+    return stored

@@ -156,3 +156,7 @@ class EventLog(LogProofs, Protocol):
     def erase_stream_texts(self, stream: str) -> int:
         """Forget the words, and their salts, of one stream for good; return how many texts were erased."""
         ...
+
+    def erase_tree_texts(self, root: str) -> int:
+        """Forget the words, and their salts, of a coordinator's tree for good, whether its facts can be decoded or not."""
+        ...

@@ -1,6 +1,7 @@
 """A deleted run leaves no branch, no worktree and no word, whatever is lost on the way; its facts stay."""
 
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -8,11 +9,12 @@ from steersman.application import record_turn
 from steersman.application.agent_port import AgentUpdate, TurnEnded, TurnObserver
 from steersman.application.caller import SERVICE, Caller
 from steersman.application.end_run import cancel_run, delete_run
-from steersman.application.log_port import LogUnavailable
+from steersman.application.log_port import LogUnavailable, Undecodable
 from steersman.domain.agent_output import MessageDelta
 from steersman.domain.child_run import RunCancelled
-from steersman.domain.event import Text, map_texts
+from steersman.domain.event import Fact, Text, map_texts
 from steersman.domain.rejected import RunNotFound
+from steersman.domain.run import deletion_stream
 from steersman.domain.run_records import RunErased
 from steersman.tests.application.outside import Session
 from steersman.tests.application.service import Service, by, part
@@ -54,6 +56,27 @@ def delete(service: Service) -> None:
     except LogUnavailable:
         if not service.run.deleted:
             delete_run("r", caller, service.runs)
+
+
+def test_a_run_that_cannot_be_read_is_hidden_and_forgotten_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = at_the_gate()
+    kept, read_tree = words_of(service), service.log.read_tree
+
+    def garbled(root: str, after: int = 0, limit: int = 500) -> Sequence[Fact]:
+        raise Undecodable(9, root, "garbled")
+
+    service.restart()
+    monkeypatch.setattr(service.log, "read_tree", garbled, raising=False)
+    delete_run("r", by(), service.runs)
+    with pytest.raises(RunNotFound):
+        delete_run("r", by(), service.runs)
+    monkeypatch.setattr(service.log, "read_tree", read_tree)
+    assert kept
+    assert words_of(service) == []
+    assert [fact.event.run_id for fact in service.log.read_stream(deletion_stream("r"))] == ["r"]
+    assert service.run.deleted
+    with pytest.raises(RunNotFound):
+        service.runs.decide("r", lambda _: (), by())
 
 
 def test_a_run_at_its_gate_is_stopped_and_erased() -> None:

@@ -151,6 +151,24 @@ def test_the_words_of_one_stream_are_erased_and_no_others(store: Store) -> None:
     assert (log.erase_stream_texts("project/a"), log.erase_stream_texts("nowhere")) == (0, 0)
 
 
+def test_the_words_of_one_tree_are_erased_and_no_others_though_its_facts_cannot_be_decoded(store: Store) -> None:
+    def said(run: str, root: str) -> Draft:
+        return Draft(stream=f"run/{run}", event=Said(words=Text(run)), run=run, root=root)
+
+    store.open().append(append("c1", said("a", "a"), said("child", "a"), said("b", "b")))
+
+    class Reshaped(Said, frozen=True, kw_only=True):
+        TOPIC = Said.TOPIC
+
+        needed: int
+
+    log = store.open({Said.TOPIC: Reshaped})
+    with pytest.raises(Undecodable):
+        log.read_tree("a")
+    assert (log.erase_tree_texts("a"), log.erase_tree_texts("a"), log.erase_tree_texts("nobody")) == (2, 0, 0)
+    assert [f.event.words.value for f in store.open().read()] == [None, None, "b"]
+
+
 def test_a_fact_of_a_newer_release_is_shown_as_it_was_stored(store: Store) -> None:
     store.open().append(append("c1", note("s", 7, run="r", root="r")))
     older = store.open({Said.TOPIC: Said})

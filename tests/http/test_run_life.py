@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from steersman.application.log_port import Undecodable
+from steersman.application.run_log import RunLog
 from steersman.domain import review, workers
 from steersman.domain.effects import EndWorkers, next_effects
 from steersman.http.given import Services
@@ -212,6 +214,27 @@ RUN_PATHS = (
 def test_a_deleted_run_and_its_children_are_404(deleted: Any, path: str) -> None:
     for run_id in (deleted.run_id, *deleted.children):
         assert deleted.client.get(f"/api/runs/{run_id}{path}").status_code == 404
+
+
+def test_a_run_that_cannot_be_read_can_be_deleted(services: Services, story: Any) -> None:
+    story.start()
+    story.advance()
+
+    class Garbled:
+        """The log, with a fact of this run that cannot be decoded."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(services.log, name)
+
+        def read_tree(self, root: str, *_: int) -> Any:
+            raise Undecodable(9, root, "garbled")
+
+    log: Any = Garbled()
+    with served(replace(services, log=log, runs=RunLog(log, services.clock))) as url:
+        assert story.client.delete(f"{url}/api/runs/{story.run_id}").status_code == 204
+        assert story.client.delete(f"{url}/api/runs/{story.run_id}").status_code == 404
+    assert story.client.get(f"/api/runs/{story.run_id}").status_code == 404
+    assert not [words for words in TEXTS if words in repr(services.log.read_tree(story.run_id))]
 
 
 def test_a_deleted_run_takes_no_command_and_has_no_receipt(deleted: Any) -> None:
