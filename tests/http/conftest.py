@@ -169,7 +169,9 @@ class Story:
         self.work(2)
         self.advance()
         made = self.assembled()
-        self.decide(lambda run: review.integrate(run, made, of_round=run.assembly.round, has_changes=True, conflicts=()))
+        self.decide(
+            lambda run: review.integrate(run, made, of_round=run.assembly.round, has_changes=True, conflicts=())
+        )
         self.decide(review.pass_gates)
         return made
 
