@@ -100,6 +100,10 @@ class Signers:
                 expected,
                 opened.signing_key_id,
             )
+        if self._chain_id and opened.hmac_key_id != self._chain_id:
+            # Else a name that nobody has the key of would end what the auditor's key checks, without a word.
+            expected = self._chain_id
+            raise bad("another key goes on with the chain", fact.position, "hmacKeyId", expected, opened.hmac_key_id)
         if opened.origin != self.origin:
             # Several facts open a log under one name where several histories end: each keeps what is before the first.
             self.origin, self._opened_at = opened.origin, fact.position

@@ -60,7 +60,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     signing_key_ids: tuple[str, ...] = ()
     #: Whether a checkpoint or key that the auditor brought vouches for it; else the log's own facts name the key.
     pinned: bool = False
-    #: How many entries of the HMAC chain were checked; 0 without its key.
+    #: How many entries of the HMAC chain were checked, of `facts`: those by the keys that were brought, 0 without any.
     chained: int = 0
     #: What it holds that could not be checked, by its name in what was audited.
     not_checked: tuple[str, ...] = ()

@@ -204,6 +204,9 @@ def in_lines(verdict: Verdict) -> list[str]:
         lines.append("  vouched for by what you brought")
     elif verdict.origin:
         lines.append("  the key is the one that the log itself names")
+    if verdict.chained:
+        others = "; the others are by keys that you did not bring" if verdict.chained < verdict.facts else ""
+        lines.append(f"  {verdict.chained} of {verdict.facts} entries of the chain checked{others}")
     lines += [f"  {name} was not checked: only the log and its HMAC key can tell" for name in verdict.not_checked]
     for step in verdict.steps[:SHOWN_STEPS]:
         words = f"{step.verb} by {step.principal} ({step.source}): {step.status}, receipt {step.receipt_hash}"

@@ -65,6 +65,22 @@ def test_a_bundle_is_exported_and_verified_elsewhere(store: World, run: Callable
     assert json.loads(run("verify", "--json", expect=10).stdout)["facts"] == 21
 
 
+def test_a_verdict_says_how_much_of_the_chain_the_keys_could_check(
+    store: World, run: Callable[..., Result], tmp_path: Path
+) -> None:
+    log = store.open()
+    unsteered(log)
+    (old,) = store.ring.directory.glob("*.hmac")
+    run("rotate-key")
+    put(log, said("r", "And on."))
+    log.close()
+    both = [part for key in store.ring.directory.glob("*.hmac") for part in ("--hmac-key", key)]
+    shown = run("verify", "--hmac-key", old).stdout
+    assert "7 of 8 entries of the chain checked; the others are by keys that you did not bring" in shown
+    assert "8 of 8 entries of the chain checked\n" in run("verify", *both).stdout
+    assert "entries of the chain" not in run("verify").stdout
+
+
 def test_a_bundle_that_cannot_be_written_leaves_the_one_before_as_it_was(
     store: World, run: Callable[..., Result], tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from steersman.adapters.checkpoint_file import CheckpointFile, read_notes
@@ -297,3 +298,16 @@ def test_a_key_that_was_rotated_away_does_not_take_the_log_over_again(world: Wor
     if world.kind == "bundle":
         world.export()
     assert_tampered(world, end + 1, "publicKey", pins=[pin], **keyed(world))
+
+
+def test_a_name_that_nobody_has_the_key_of_does_not_end_the_check_of_the_chain(store: World) -> None:
+    log = store.open()
+    tell(log)
+    log.close()
+    recorder, keys, keyed_before = store.recorder(), store.ring.newest(), keyed(store)
+    assert keys is not None
+    (opened,), signer = _opened(keys), recorder.tree_head().signer
+    opened = msgspec.structs.replace(opened, hmac_key_id="f" * 32)
+    forged = Handover(signer_of(opened.origin, keys), keys, after=signer, file=None)
+    _hand_over(recorder, SYSTEM_CLOCK, [opened], forged)
+    assert_tampered(store, FACTS + 1, "hmacKeyId", **keyed_before)
