@@ -13,12 +13,12 @@ from ..adapters.audit_entry import Unreadable
 from ..adapters.audit_log import audit
 from ..adapters.audit_receipt import MAX_RECEIPT_BYTES, check_receipt, receipt_of_directive
 from ..adapters.audit_store import RunFacts, WholeLog
-from ..adapters.log_opening import accept_restore, rotate_key
+from ..adapters.log_opening import accept_restore, put_back, rotate_key
 from ..adapters.log_proofs import StoredProofs
 from ..adapters.memory import SYSTEM_CLOCK
 from ..adapters.signed_note import NoteInvalid, parse_checkpoint
 from ..application.verdict import Finding, Verdict
-from .audit_sources import audit_data, check_pin, counting, keeping, read_hmac_keys, read_pin, reading
+from .audit_sources import audit_data, check_pin, counting, drop_views, keeping, read_hmac_keys, read_pin, reading
 from .data_dir import alone_in
 from .output import note, plain, print_json
 from .refused import Refused
@@ -137,6 +137,10 @@ def accept(data: Path | None) -> None:
     settings = read_settings(data)
     # A process that serves has looked at the store already, and would go on refusing what is accepted here.
     with keeping(settings) as (recorder, ring, file), alone_in(settings.data):
+        if put_back(recorder, ring, file) is not None:
+            # First of all: with what accepting adds, the log may be as long again as it was, and a view that has folded
+            # what is lost would pass for one of this log.
+            drop_views(settings)
         opened = accept_restore(recorder, SYSTEM_CLOCK, ring, file)
         signer = recorder.tree_head().signer
     note(f"The log goes on as {opened[0].origin}.")

@@ -114,6 +114,14 @@ def _with_views(settings: Settings, verdict: Verdict) -> Verdict:
     return msgspec.structs.replace(verdict, views=sum(checked.comparable for checked in found))
 
 
+def drop_views(settings: Settings) -> None:
+    """On return nothing is left of what was folded so far; the service folds again what the log holds."""
+    with open_stores(settings, MemoryWakeups()) as stores:
+        for view in VIEWS:
+            for head in stores.views.heads(view.name):
+                stores.views.drop(view.name, head.generation)
+
+
 def read_pin(path: Path) -> str:
     """Return the checkpoint in a file: a note, or the last one of a file of checkpoints. Raises Refused."""
     try:

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from steersman.adapters.log_keys import new_keys
+from steersman.adapters.postgres_views import PostgresViews
 from steersman.adapters.signed_note import verifier_key
+from steersman.adapters.sqlite_views import SqliteViews
+from steersman.application.project_views import catch_up
 from steersman.ops.audit_command import command
+from steersman.projections import outstanding_directives
 from steersman.tests.audit.conftest import World, attack_bundle
-from steersman.tests.audit.facts import said, steered, unsteered
-from steersman.tests.audit.test_opening import put, restored
+from steersman.tests.audit.facts import received, said, steered, unsteered
+from steersman.tests.audit.test_opening import back_up, put, restored
 from steersman.tests.audit.test_tampering import note_of
 
 
@@ -233,6 +238,37 @@ def test_the_keeper_s_commands_rotate_keys_and_accept_a_restore(store: World, ru
     log = store.open()
     assert put(log, said("r", "And on.")) == 9
     run("verify")
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_no_view_keeps_a_fact_that_an_accepted_restore_gave_up(
+    store: World, run: Callable[..., Result], lost: int
+) -> None:
+    """Accepting writes a fact: where one is lost, the log is as long again as the view that has folded the lost one."""
+    log = store.open()
+    unsteered(log)
+    restore = back_up(store)
+    for n in range(lost):
+        put(log, received("r", f"lost {n}"))
+    view = outstanding_directives.VIEW
+    folded = PostgresViews(store.place) if store.kind == "postgres" else SqliteViews(store.place.parent / "views.db")
+    with closing(folded) as views:
+        catch_up(views, log, [view])
+        assert len(views.list(view.name, "open")) == lost
+        log.close()
+        restore()
+        run("accept-restore")
+        log = store.open()
+        catch_up(views, log, [view])
+        put(log, received("r", "kept"))
+        catch_up(views, log, [view])
+        assert [row.key for row in views.list(view.name, "open")] == ["kept"]
+        run("accept-restore", expect=1)
+        assert [row.key for row in views.list(view.name, "open")] == ["kept"], (
+            "nothing was accepted, so nothing is dropped"
+        )
+    log.close()
+    run("verify", expect=10)
 
 
 def test_no_bundle_however_broken_ends_in_a_traceback(tmp_path: Path, postgres_free_world: World) -> None:
