@@ -13,7 +13,8 @@ class LogOpened(Event, frozen=True, kw_only=True):
     A log begins to be signed: with its first fact, or after a restored backup was accepted.
 
     The `prior` members name what had been signed before the restore, of which the facts behind this one's place are
-    lost for good; a log that begins has none.
+    lost for good; a log that begins has none. Where several histories end, because the backup is from before an earlier
+    restore, there is one such fact for each, all of one origin.
     """
 
     TOPIC: ClassVar[str] = "log.opened"

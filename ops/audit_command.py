@@ -145,7 +145,8 @@ def accept(data: Path | None) -> None:
         signer = recorder.tree_head().signer
     note(f"The log goes on as {opened[0].origin}.")
     for ended in opened:
-        note(f"Before, {ended.prior_origin} had signed {ended.prior_size} facts.")
+        if ended.prior_origin is not None:
+            note(f"Before, {ended.prior_origin} had signed {ended.prior_size} facts.")
     if signer is not None:
         note(f"It is signed by {signer.signing_id}. If that key has leaked: steersman audit rotate-key")
     note("Tokens that were revoked after the backup was made work again, unless you kept the tokens.db of before.")
