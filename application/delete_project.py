@@ -6,15 +6,18 @@ Whoever comes to it goes on: the request that asked for it, the same request aga
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from uuid import uuid4
 
 import structlog
 
 from ..domain import project_changes, run_records
 from ..domain.project import project_stream
-from ..domain.rejected import ProjectNotFound, Rejected
+from ..domain.rejected import ProjectNotFound, Rejected, RunNotFound
 from .caller import service
 from .change_project import change_project
+from .end_run import delete_unread
+from .log_port import Undecodable
 from .register_project import load_project
 from .run_log import RunLog
 
@@ -32,17 +35,34 @@ def end_runs(project_id: str, roots: Iterable[str], runs: RunLog) -> bool:
     # Of a run that was started too late for that, nobody is shown the end: its deletion ends it.
     shown = _state(project_id, runs) == "deleting"
     for root in found:
-        run = runs.run(root)
-        if shown and not run.ended:
+        if shown and not _has_ended(root, runs):
             runs.decide(root, run_records.end_with_project, service(str(uuid4())))
             ended = False
     if ended:
         for root in found:
-            runs.decide(root, run_records.delete_with_project, service(str(uuid4())))
+            _delete(root, runs)
         # If we crash here, the redo finds the runs deleted and the words erased.
         runs.log.erase_stream_texts(project_stream(project_id))
         change_project(project_id, project_changes.finish_deletion, service(str(uuid4())), runs.log, runs.clock)
     return ended
+
+
+def _has_ended(root: str, runs: RunLog) -> bool:
+    try:
+        return runs.run(root).ended
+    except Undecodable:
+        # Nobody drives what nobody can read, so there is no end to wait for.
+        return True
+
+
+def _delete(root: str, runs: RunLog) -> None:
+    by = service(str(uuid4()))
+    try:
+        runs.decide(root, run_records.delete_with_project, by)
+    except Undecodable:
+        # It is not found when it is deleted already, and its words are erased again.
+        with suppress(RunNotFound):
+            delete_unread(root, by, runs)
 
 
 def go_on(

@@ -47,13 +47,12 @@ def delete_run(root: str, by: Caller, runs: RunLog, answer: Answering | None = N
     try:
         return runs.decide(root, lambda run: run_records.delete(run, by.principal), by, answer)
     except Undecodable as undecodable:
-        log.warning(
-            "a run that cannot be read is deleted; its branches and worktrees stay", run=root, why=str(undecodable)
-        )
-        return _delete_unread(root, by, runs, answer)
+        log.warning("a run that cannot be read is deleted", run=root, why=str(undecodable))
+        return delete_unread(root, by, runs, answer)
 
 
-def _delete_unread(root: str, by: Caller, runs: RunLog, answer: Answering | None) -> Sequence[Fact]:
+def delete_unread(root: str, by: Caller, runs: RunLog, answer: Answering | None = None) -> Sequence[Fact]:
+    """Hide a tree with a fact that cannot be decoded, and erase its words. Raises RunNotFound: it was deleted before."""
     # If we crash before the append, the run is still there and can be deleted again. If we crash after it, all that
     # was not erased is what was said between the two.
     runs.log.erase_tree_texts(root)

@@ -8,8 +8,12 @@ import pytest
 from steersman.application import record_turn
 from steersman.application.agent_port import AgentUpdate, TurnEnded, TurnObserver
 from steersman.application.caller import SERVICE, Caller
+from steersman.application.change_project import change_project
+from steersman.application.delete_project import go_on
 from steersman.application.end_run import cancel_run, delete_run
 from steersman.application.log_port import LogUnavailable, Undecodable
+from steersman.application.register_project import load_project
+from steersman.domain import project_changes
 from steersman.domain.agent_output import MessageDelta
 from steersman.domain.child_run import RunCancelled
 from steersman.domain.event import Fact, Text, map_texts
@@ -77,6 +81,23 @@ def test_a_run_that_cannot_be_read_is_hidden_and_forgotten_all_the_same(monkeypa
     assert service.run.deleted
     with pytest.raises(RunNotFound):
         service.runs.decide("r", lambda _: (), by())
+
+
+def test_a_run_that_cannot_be_read_keeps_no_project_from_being_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = at_the_gate()
+
+    def garbled(root: str, after: int = 0, limit: int = 500) -> Sequence[Fact]:
+        raise Undecodable(9, root, "garbled")
+
+    monkeypatch.setattr(service.log, "read_tree", garbled, raising=False)
+    service.restart()
+    change_project("p", project_changes.start_deletion, by(), service.log, service.clock)
+    go_on(["p"], [], lambda _: ["r"], service.runs)
+    assert load_project("p", service.log).state == "deleted"
+    assert words_of(service) == []
+    # What was started too late, or was not listed at once, is deleted by a later sweep; this one is by now.
+    go_on([], [("r", "p")], lambda _: [], service.runs)
+    assert len(service.log.read_stream(deletion_stream("r"))) == 1
 
 
 def test_a_run_at_its_gate_is_stopped_and_erased() -> None:
