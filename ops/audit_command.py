@@ -191,18 +191,7 @@ def _end(verdict: Verdict, as_json: bool) -> NoReturn:
 
 def in_lines(verdict: Verdict) -> list[str]:
     """Return a verdict for people."""
-    lines = [verdict.verdict]
-    finding = verdict.finding
-    if finding is not None:
-        lines.append(f"  {plain(finding.reason)}")
-        upto = f" to {finding.last}" if finding.last not in (None, finding.position) else ""
-        shown = (
-            ("position", f"{finding.position}{upto}" if finding.position is not None else ""),
-            ("field", finding.field),
-            ("expected", finding.expected),
-            ("actual", finding.actual),
-        )
-        lines += [f"  {name:<12} {plain(value)}" for name, value in shown if value]
+    lines = [verdict.verdict, *_finding_lines(verdict.finding)]
     covered = f"complete to {verdict.complete_to} at size {verdict.size}" if verdict.run else f"size {verdict.size}"
     lines.append(f"  {verdict.facts} facts, {covered}, {verdict.erased} texts erased")
     if verdict.pinned:
@@ -219,3 +208,16 @@ def in_lines(verdict: Verdict) -> list[str]:
     if verdict.steering > SHOWN_STEPS:
         lines.append(f"  and {verdict.steering - SHOWN_STEPS} more corrections")
     return lines
+
+
+def _finding_lines(finding: Finding | None) -> list[str]:
+    if finding is None:
+        return []
+    upto = f" to {finding.last}" if finding.last not in (None, finding.position) else ""
+    shown = (
+        ("position", f"{finding.position}{upto}" if finding.position is not None else ""),
+        ("field", finding.field),
+        ("expected", finding.expected),
+        ("actual", finding.actual),
+    )
+    return [f"  {plain(finding.reason)}", *(f"  {name:<12} {plain(value)}" for name, value in shown if value)]
