@@ -197,7 +197,10 @@ class RunFacts:
 def read_head_of(recorder: EntryRecorder) -> Head:
     """Return the head as it is stored. Raises Bad when somebody made something else of it."""
     try:
-        return recorder.tree_head()
+        head = recorder.tree_head()
+        if head.note:
+            parse_checkpoint(head.note)
+        return head
     except (IndexError, TypeError, ValueError, msgspec.MsgspecError) as error:
         raise bad("the head of the store is gone or was changed", None, "head", "", str(error)) from error
 

@@ -76,17 +76,19 @@ def sealed_by(ring: Keyring, file: CheckpointFile) -> Opens:
 
 
 def put_back(recorder: Recorder, ring: Keyring, file: CheckpointFile) -> str | None:
-    """Return why the store is not what was signed last; None if it is."""
+    """
+    Return why the store is not what was signed last; None if it is.
+
+    Raises KeysRefused when keys that are not in the ring have signed more than the store holds.
+    """
     # The file first: what is in it was stored before, whoever writes at this moment.
-    newest = _newest(ring, file)
+    newest, claimed = _newest(ring, file), _claimed(file)
     head = recorder.tree_head()
-    if head.signer is not None and not _is_signed(head, head.signer, ring):
-        return "the head of the store is not what was signed"
-    size, first, last = recorder.bounds()
-    if first < 1 or last != size:
-        return f"the store holds facts from {first} to {last}, and its head vouches for 1 to {size}"
-    if head.signer is not None and head.mac != _last_mac(recorder, head.edge.size):
-        return "the chain would go on from another MAC than that of the last fact"
+    if head.signer is not None:
+        _refuse_older_keys(ring, file, head, newest.get(head.signer.origin), claimed.get(head.signer.origin, 0))
+    changed = _changed(recorder, head, ring)
+    if changed is not None:
+        return changed
     accepted = {event.prior_origin for event in log_facts(recorder) if isinstance(event, LogOpened)}
     for checkpoint in (signed.checkpoint for signed in newest.values()):
         if checkpoint.origin in accepted:
@@ -98,6 +100,36 @@ def put_back(recorder: Recorder, ring: Keyring, file: CheckpointFile) -> str | N
         if subtree_root(0, checkpoint.size, recorder.hashes) != checkpoint.root:
             return f"the first {checkpoint.size} facts of the store are not those that were signed"
     return None
+
+
+def _changed(recorder: Recorder, head: Head, ring: Keyring) -> str | None:
+    """Return what no backup has: that the store's own parts do not belong together."""
+    if head.signer is not None and not _is_signed(head, head.signer, ring):
+        return "the head of the store is not what was signed"
+    size, first, last = recorder.bounds()
+    if first < 1 or last != size:
+        return f"the store holds facts from {first} to {last}, and its head vouches for 1 to {size}"
+    if head.signer is not None and head.mac != _last_mac(recorder, head.edge.size):
+        return "the chain would go on from another MAC than that of the last fact"
+    return None
+
+
+def _refuse_older_keys(ring: Keyring, file: CheckpointFile, head: Head, ours: Signed | None, claimed: int) -> None:
+    if claimed > max(head.edge.size, ours.checkpoint.size if ours else 0):
+        raise KeysRefused(
+            f"{file.path} has a checkpoint over {claimed} facts of this log that no key in {ring.directory} signed, and "
+            f"the store holds {head.edge.size}. Nothing was changed. Put the newest keys there: if the log's keys were "
+            "rotated, those that it was put back with are not to sign anything more."
+        )
+
+
+def _claimed(file: CheckpointFile) -> dict[str, int]:
+    """Return the size of the largest checkpoint under each name near the end of the file, whoever signed it."""
+    sizes = dict[str, int]()
+    for note in read_notes(file.path, tail=TAIL_BYTES):
+        found = parse_checkpoint(note)
+        sizes[found.origin] = max(found.size, sizes.get(found.origin, 0))
+    return sizes
 
 
 def _last_mac(recorder: Recorder, size: int) -> bytes | None:
@@ -113,11 +145,14 @@ def accept_restore(recorder: Recorder, clock: Clock, ring: Keyring, file: Checkp
 
     Raises:
         NothingToAccept: the store was not put back.
-        KeysRefused: there is no key to sign with.
+        KeysRefused: there is no key to sign with, or what the store holds is not what any key signed.
     """
     if put_back(recorder, ring, file) is None:
         raise NothingToAccept
     head, told = recorder.tree_head(), list(log_facts(recorder))
+    changed = _changed(recorder, head, ring)
+    if changed is not None:
+        raise KeysRefused(f"The store was not put back but changed: {changed}. Nothing was stored. Restore a backup.")
     accepted = {event.prior_origin for event in told if isinstance(event, LogOpened)}
     lost = [found for origin, found in _newest(ring, file).items() if origin not in accepted]
     signer, newer = head.signer, _newer(lost, told)

@@ -11,7 +11,8 @@ from steersman.adapters.audit_bundle import Bundle
 from steersman.adapters.audit_log import audit
 from steersman.adapters.audit_store import RunFacts, WholeLog
 from steersman.adapters.checkpoint_file import CheckpointFile
-from steersman.adapters.log_opening import rotate_key
+from steersman.adapters.log_keys import KeysRefused
+from steersman.adapters.log_opening import accept_restore, rotate_key
 from steersman.adapters.memory import SYSTEM_CLOCK
 from steersman.adapters.merkle import leaf_hash
 from steersman.application.log_port import LogRolledBack
@@ -66,6 +67,8 @@ def test_a_chain_that_would_go_on_from_another_mac_is_found_before_it_does(store
     assert (verdict.verdict, verdict.finding.field) == ("tampered", "head")
     with pytest.raises(LogRolledBack):
         put(store.open(), said("r", "On top."))
+    with pytest.raises(KeysRefused, match="changed"):
+        accept_restore(store.recorder(), SYSTEM_CLOCK, store.ring, CheckpointFile(store.checkpoints))
 
 
 def test_a_run_that_ended_before_the_keys_were_rotated_is_as_sound_as_before(store: World) -> None:

@@ -224,6 +224,25 @@ def test_a_log_that_is_put_back_behind_a_rotation_goes_on_with_the_newer_key(sto
     )
 
 
+def test_keys_that_were_put_back_with_the_log_sign_nothing_more_once_it_had_newer_ones(store: World) -> None:
+    restored(store, rotations=1)
+    signer, file = store.recorder().tree_head().signer, CheckpointFile(store.checkpoints)
+    assert signer is not None
+    newer = store.ring.directory.rename(store.home / "newer keys")
+    store.ring.directory.mkdir(mode=0o700)
+    for name in (f"{signer.signing_id}.pem", f"{signer.signing_id}.hmac"):
+        copied = store.ring.directory / name
+        copied.touch(mode=0o600)
+        copied.write_bytes((newer / name).read_bytes())
+    with pytest.raises(KeysRefused, match="newest keys"):
+        store.open()
+    with pytest.raises(KeysRefused, match="newest keys"):
+        accept_restore(store.recorder(), SYSTEM_CLOCK, store.ring, file)
+    store.ring = Keyring(newer)
+    accept_restore(store.recorder(), SYSTEM_CLOCK, store.ring, file)
+    assert put(store.open(), said("r", "And on."))
+
+
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_backup_from_before_an_accepted_restore_is_accepted_too(store: World, times: int) -> None:
     """Each time histories end that the backup knows nothing of; every one of them is named, and the log is written again."""
