@@ -73,9 +73,8 @@ def test_keys_that_serve_refuses_are_refused(store: World, examined: Examined) -
     assert examined()["keys"][0] is False
 
 
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 def test_what_is_no_log_is_told(store: World, examined: Examined) -> None:
-    if store.kind == "postgres":
-        pytest.skip("a PostgreSQL is a database for certain")
     path: Path = store.place
     path.write_bytes(b"")
     assert examined()["log"][0], "SQLite begins a database in it"

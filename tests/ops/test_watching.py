@@ -68,7 +68,7 @@ def test_a_service_that_goes_away_is_tried_again_in_words_and_given_up_after_as_
         pytest.raises(Refused, match=r"after event 7, .* stayed away for 1 s: .*refused"),
     ):
         watched(url)
-    assert 1.0 < time.monotonic() - began < 10
+    assert time.monotonic() - began > 1.0
     said = capsys.readouterr().err.splitlines()
     assert [line.partition(" (")[2] for line in said] == [
         "the feed broke off), trying again",
@@ -94,6 +94,15 @@ def test_a_server_of_something_else_is_no_feed() -> None:
         one.get("/api/projects")
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A process that is started here can be interrupted, also where these tests run in a shell's background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_whoever_ends_it_hears_how_to_go_on() -> None:
     is_over = Event()
     with answering(FEED + EVENT.replace(b"7", b"6") + EVENT, then=is_over.wait) as url:
@@ -106,8 +115,11 @@ def test_whoever_ends_it_hears_how_to_go_on() -> None:
             for _ in range(2):
                 watching.stdout.readline()
             watching.send_signal(signal.SIGINT)
-            _, said = watching.communicate(timeout=60)
-            is_over.set()
+            try:
+                _, said = watching.communicate(timeout=60)
+            finally:
+                watching.kill()
+                is_over.set()
     # Behind the last that was shown for certain: in doubt one is shown again, and none is left out.
     assert re.search(r"^To go on: steersman runs watch r-1 --after [67]$", said, re.MULTILINE), said
     assert "Traceback" not in said
