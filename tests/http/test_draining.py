@@ -7,17 +7,21 @@ from dataclasses import replace
 from threading import Event
 from typing import Any
 
+import pytest
+
 from steersman.http import worker_steering
 
 from .conftest import Api, served
 
 
-def test_who_waits_for_an_effect_is_answered_as_soon_as_the_process_is_to_end(story: Any) -> None:
+def test_who_waits_for_an_effect_is_answered_as_soon_as_the_process_is_to_end(
+    story: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_steering, "EFFECT_SECONDS", 3_600.0)  # it is not that which ends the wait
     story.start()
     story.advance()
     task = story.child(1)
     draining = story.api.services.draining
-    began = time.monotonic()
     try:
         with ThreadPoolExecutor(1) as pool:
             # Nobody drives this run, so the pause has no effect.
@@ -25,7 +29,6 @@ def test_who_waits_for_an_effect_is_answered_as_soon_as_the_process_is_to_end(st
             time.sleep(0.3)
             draining.set()
             response = answer.result()
-        assert time.monotonic() - began < worker_steering.EFFECT_SECONDS - 1
         assert (response.status_code, response.json()["status"]) == (201, "queued")
         refused = story.client.post(f"/tasks/{task}/steer", json={"kind": "resume"})
         assert (refused.status_code, refused.json()["error"]) == (503, "draining")
