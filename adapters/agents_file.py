@@ -71,7 +71,7 @@ def read_agents(agents_file: Path | None, data_dir: Path) -> KnownAgents:
 def rehearsal_command(data_dir: Path) -> AgentCommand:
     """Return how the built-in agent is started."""
     # -P: the agent's working directory is a stranger's repository, whose modules must not be imported instead of ours.
-    command = (sys.executable, "-P", "-m", "steersman.adapters.rehearsal_agent", "--home", str(data_dir / "rehearsal"))
+    command = (sys.executable, "-P", "-m", "steersman.adapters.rehearsal.agent", "--home", str(data_dir / "rehearsal"))
     return AgentCommand(command=command)
 
 

@@ -12,13 +12,13 @@ from ..application.log_port import Answered
 from ..application.ports import Announce, Clock
 from ..domain.event import Event
 from ..domain.log import LOG_STREAM
-from .audit_entry import ENTRY_COLUMNS, Entry, entry_of
-from .event_codec import EventCodec, StoredRow
-from .log_head import Head
-from .log_keys import LogKeys, new_keys
-from .numbering import AnswerKey, AnswerRow, FactRow, Known, Numbered, Prepared, Stored, Wanted, answered
-from .sealing import UNSEALED, OneKey, Sealed, Sealing, signer_of
-from .stored_log import Order, Recorder, StoredLog, Transaction, commit_batch
+from .audit.entry import ENTRY_COLUMNS, Entry, entry_of
+from .log.event_codec import EventCodec, StoredRow
+from .log.head import Head
+from .log.keys import LogKeys, new_keys
+from .log.numbering import AnswerKey, AnswerRow, FactRow, Known, Numbered, Prepared, Stored, Wanted, answered
+from .log.sealing import UNSEALED, OneKey, Sealed, Sealing, signer_of
+from .log.stored_log import Order, Recorder, StoredLog, Transaction, commit_batch
 
 
 class SystemClock:

@@ -8,11 +8,11 @@ from typing import Any, Final, LiteralString
 import msgspec
 import psycopg
 
+from ..application.driving.under_way import EffectState
 from ..application.lease_port import Holder, Standing
 from ..application.log_port import LogUnavailable
-from ..application.under_way import EffectState
 from .postgres_address import noticing
-from .process_lock import ProcessLock
+from .processes.lock import ProcessLock
 
 CONNECT_TIMEOUT_SECONDS = 3
 #: A renewal that takes longer is worth nothing any more.

@@ -12,9 +12,10 @@ from psycopg.rows import DictRow, TupleRow, dict_row, tuple_row
 
 from ..application.log_port import LogUnavailable
 from ..domain.event import Event
-from .event_codec import StoredRow
-from .log_head import Head, edge_bytes, read_head
-from .log_rows import (
+from .log.event_codec import StoredRow
+from .log.head import Head, edge_bytes, read_head
+from .log.numbering import Known, Numbered, Wanted
+from .log.rows import (
     DELETE_ANSWERS,
     INSERT_ANSWER,
     LIBRARY_COLUMNS,
@@ -30,11 +31,10 @@ from .log_rows import (
     read_answer,
     text_rows,
 )
-from .numbering import Known, Numbered, Wanted
+from .log.sequenced_log import Opening, SequencedLog
+from .log.stored_log import Transaction, translated
 from .postgres_address import noticing
 from .postgres_statements import native, read_sql
-from .sequenced_log import Opening, SequencedLog
-from .stored_log import Transaction, translated
 
 CONNECT_TIMEOUT_SECONDS = 5
 #: How long the head is waited for.

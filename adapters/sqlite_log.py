@@ -18,9 +18,10 @@ from eventsourcing.sqlite import (
 )
 
 from ..domain.event import Event
-from .event_codec import StoredRow
-from .log_head import edge_bytes, read_head
-from .log_rows import (
+from .log.event_codec import StoredRow
+from .log.head import edge_bytes, read_head
+from .log.numbering import Known, Numbered, Wanted
+from .log.rows import (
     DELETE_ANSWERS,
     FACT_COLUMNS,
     INSERT_ANSWER,
@@ -38,9 +39,8 @@ from .log_rows import (
     read_answer,
     text_rows,
 )
-from .numbering import Known, Numbered, Wanted
-from .sequenced_log import Opening, SequencedLog
-from .stored_log import Transaction, translated
+from .log.sequenced_log import Opening, SequencedLog
+from .log.stored_log import Transaction, translated
 
 SCHEMA = Path(__file__).parent / "sql" / "sqlite_log.sql"
 LOCK_TIMEOUT_SECONDS = 10

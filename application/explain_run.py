@@ -8,8 +8,8 @@ import msgspec
 from ..domain.asking import RequestKind
 from ..domain.effects import next_effects
 from ..domain.run import Run
+from .driving.under_way import EffectState
 from .lease_port import Holder
-from .under_way import EffectState
 
 #: What is done about what an agent asks, and where.
 ASKED: Mapping[RequestKind, tuple[str, str]] = {

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from .under_way import EffectState
+from .driving.under_way import EffectState
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):

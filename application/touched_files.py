@@ -5,8 +5,8 @@ from collections.abc import Callable
 from ..domain.gate_signals import Touched
 from ..domain.run import Run
 from ..domain.work_plan import SATISFIED
+from .effects.workshop import Workshop
 from .git_port import Repositories
-from .workshop import Workshop
 
 
 def touched_files(run: Run, repositories: Repositories) -> Touched:

@@ -11,13 +11,13 @@ from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 
 from ..application.agent_port import Agents
+from ..application.driving.rounds import Round
+from ..application.driving.tenure import Alone, Tenure
 from ..application.git_port import Repositories
 from ..application.lease_port import Holder
 from ..application.log_port import EventLog
 from ..application.ports import Clock, Views
-from ..application.rounds import Round
 from ..application.run_log import RunLog
-from ..application.tenure import Alone, Tenure
 from ..domain.event import Fact
 
 Scope = Literal["viewer", "operator"]

@@ -8,15 +8,15 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from ..adapters.audit_bundle import Bundle, write_bundle
-from ..adapters.audit_entry import Unreadable
-from ..adapters.audit_log import audit
-from ..adapters.audit_receipt import MAX_RECEIPT_BYTES, check_receipt, receipt_of_directive
-from ..adapters.audit_store import RunFacts, WholeLog
-from ..adapters.log_opening import accept_restore, put_back, rotate_key
-from ..adapters.log_proofs import StoredProofs
+from ..adapters.audit.bundle import Bundle, write_bundle
+from ..adapters.audit.entry import Unreadable
+from ..adapters.audit.log import audit
+from ..adapters.audit.receipt import MAX_RECEIPT_BYTES, check_receipt, receipt_of_directive
+from ..adapters.audit.store import RunFacts, WholeLog
+from ..adapters.log.opening import accept_restore, put_back, rotate_key
+from ..adapters.log.proofs import StoredProofs
+from ..adapters.log.signed_note import NoteInvalid, parse_checkpoint
 from ..adapters.memory import SYSTEM_CLOCK
-from ..adapters.signed_note import NoteInvalid, parse_checkpoint
 from ..application.verdict import Finding, Verdict
 from .audit_sources import audit_data, check_pin, counting, drop_views, keeping, read_hmac_keys, read_pin, reading
 from .data_dir import alone_in

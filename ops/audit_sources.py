@@ -12,15 +12,15 @@ from eventsourcing.persistence import PersistenceError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..adapters.audit_log import audit
-from ..adapters.audit_store import WholeLog
-from ..adapters.checkpoint_file import CheckpointFile, read_notes
-from ..adapters.log_keys import HMAC_KEY_BYTES, Keyring, KeysRefused, key_id
-from ..adapters.log_opening import NothingToAccept
+from ..adapters.audit.log import audit
+from ..adapters.audit.store import WholeLog
+from ..adapters.log.checkpoint_file import CheckpointFile, read_notes
+from ..adapters.log.keys import HMAC_KEY_BYTES, Keyring, KeysRefused, key_id
+from ..adapters.log.merkle import subtree_root
+from ..adapters.log.opening import NothingToAccept
+from ..adapters.log.signed_note import MAX_NOTE_CHARACTERS, NoteInvalid, parse_checkpoint
 from ..adapters.memory import MemoryWakeups
-from ..adapters.merkle import subtree_root
 from ..adapters.postgres_log import LogDatastore, PostgresRecorder
-from ..adapters.signed_note import MAX_NOTE_CHARACTERS, NoteInvalid, parse_checkpoint
 from ..adapters.sqlite_log import SqliteRecorder, open_datastore
 from ..application.check_views import check
 from ..application.log_port import LogUnavailable

@@ -13,11 +13,11 @@ import psycopg
 import redis
 
 from ..adapters import postgres_schema
-from ..adapters.audit_entry import Bad
-from ..adapters.checkpoint_file import CheckpointFile
-from ..adapters.log_keys import Keyring, KeysRefused
-from ..adapters.log_opening import put_back
-from ..adapters.sealing import REMEDY
+from ..adapters.audit.entry import Bad
+from ..adapters.log.checkpoint_file import CheckpointFile
+from ..adapters.log.keys import Keyring, KeysRefused
+from ..adapters.log.opening import put_back
+from ..adapters.log.sealing import REMEDY
 from .agents_command import agents_option, known_agents
 from .audit_sources import reading
 from .data_dir import is_served, prepare_data_dir

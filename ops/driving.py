@@ -6,20 +6,20 @@ from functools import partial
 from typing import Literal
 from uuid import uuid4
 
-from ..adapters.acp_agents import AcpAgents
-from ..adapters.git_repositories import GitRepositories
-from ..adapters.kept_commands import KeptCommands
+from ..adapters.acp.agents import AcpAgents
+from ..adapters.git.repositories import GitRepositories
 from ..adapters.postgres_leases import PostgresLeases
-from ..adapters.process_lock import ProcessLock
+from ..adapters.processes.kept_commands import KeptCommands
+from ..adapters.processes.lock import ProcessLock
 from ..adapters.signal_files import SignalDirectory
-from ..application.drive_runs import Driver
-from ..application.keep_leases import LeaseKeeper
+from ..application.driving.drive_runs import Driver
+from ..application.driving.keep_leases import LeaseKeeper
+from ..application.driving.rounds import Round
+from ..application.driving.tenure import Absent, Alone, Tenure
+from ..application.effects.workshop import Workshop
 from ..application.lease_port import Holder
 from ..application.ports import Views, Wakeups
-from ..application.rounds import Round
 from ..application.run_log import RunLog
-from ..application.tenure import Absent, Alone, Tenure
-from ..application.workshop import Workshop
 from ..http.given import NO_LEASES, LeaseState
 from .project_views import sweep
 from .settings import Settings

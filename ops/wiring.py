@@ -10,24 +10,24 @@ import psycopg
 import structlog
 from litestar import Litestar
 
-from ..adapters.acp_agents import AcpAgents
+from ..adapters.acp.agents import AcpAgents
 from ..adapters.agents_file import AgentsFileInvalid
-from ..adapters.checkpoint_file import CheckpointFile
 from ..adapters.crash_points import with_crash_point
 from ..adapters.feed_hub import FeedHub
-from ..adapters.git_repositories import GitRepositories
-from ..adapters.log_keys import Keyring, KeysRefused
-from ..adapters.log_opening import sealed_by
+from ..adapters.git.repositories import GitRepositories
+from ..adapters.log.checkpoint_file import CheckpointFile
+from ..adapters.log.keys import Keyring, KeysRefused
+from ..adapters.log.opening import sealed_by
+from ..adapters.log.sequenced_log import SequencedLog
+from ..adapters.log.sequencer import UNOBSERVED, Observer
+from ..adapters.log.stored_log import Opens, unsealed
 from ..adapters.memory import SYSTEM_CLOCK, MemoryWakeups
 from ..adapters.postgres_log import PostgresLog
 from ..adapters.postgres_views import PostgresViews
-from ..adapters.process_lock import ProcessLock
+from ..adapters.processes.lock import ProcessLock
 from ..adapters.redis_wakeups import AddressInvalid, RedisWakeups
-from ..adapters.sequenced_log import SequencedLog
-from ..adapters.sequencer import UNOBSERVED, Observer
 from ..adapters.sqlite_log import SqliteLog
 from ..adapters.sqlite_views import SqliteViews
-from ..adapters.stored_log import Opens, unsealed
 from ..adapters.token_store import TokenStore, open_tokens
 from ..application.log_port import LogUnavailable
 from ..application.ports import Wakeups

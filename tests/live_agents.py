@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from steersman.adapters.process_family import look, read_process
+from steersman.adapters.processes.family import look, read_process
 from steersman.application.agent_port import AgentUpdate, PermissionAsked
 
 #: Far beyond what anything here takes: who waits that long has found a fault.

@@ -35,15 +35,15 @@ from eventsourcing.domain import Aggregate
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from steersman.adapters.checkpoint_file import CheckpointFile
-from steersman.adapters.log_head import Head
-from steersman.adapters.log_keys import Keyring, new_keys
-from steersman.adapters.log_opening import sealed_by
-from steersman.adapters.numbering import Numbered
+from steersman.adapters.log.checkpoint_file import CheckpointFile
+from steersman.adapters.log.head import Head
+from steersman.adapters.log.keys import Keyring, new_keys
+from steersman.adapters.log.numbering import Numbered
+from steersman.adapters.log.opening import sealed_by
+from steersman.adapters.log.sealing import chain
+from steersman.adapters.log.stored_log import Opens, Recorder, StoredLog, unsealed
 from steersman.adapters.postgres_log import PostgresLog
-from steersman.adapters.sealing import chain
 from steersman.adapters.sqlite_log import SqliteLog
-from steersman.adapters.stored_log import Opens, Recorder, StoredLog, unsealed
 from steersman.application.log_port import Append
 from steersman.application.ports import Clock
 from steersman.domain.event import Draft, Event

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parent))
 from lives import fill
 
-from steersman.adapters.checkpoint_file import CheckpointFile
-from steersman.adapters.log_keys import Keyring
-from steersman.adapters.log_opening import sealed_by
+from steersman.adapters.log.checkpoint_file import CheckpointFile
+from steersman.adapters.log.keys import Keyring
+from steersman.adapters.log.opening import sealed_by
 from steersman.adapters.sqlite_log import SqliteLog
 from steersman.adapters.sqlite_views import SqliteViews
 from steersman.application.project_views import catch_up

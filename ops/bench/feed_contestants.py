@@ -23,12 +23,12 @@ import uvicorn
 from litestar import Litestar, get
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 
-from steersman.adapters.acp_agents import AcpAgents
-from steersman.adapters.checkpoint_file import CheckpointFile
+from steersman.adapters.acp.agents import AcpAgents
 from steersman.adapters.feed_hub import FeedHub
-from steersman.adapters.git_repositories import GitRepositories
-from steersman.adapters.log_keys import Keyring
-from steersman.adapters.log_opening import sealed_by
+from steersman.adapters.git.repositories import GitRepositories
+from steersman.adapters.log.checkpoint_file import CheckpointFile
+from steersman.adapters.log.keys import Keyring
+from steersman.adapters.log.opening import sealed_by
 from steersman.adapters.memory import SYSTEM_CLOCK, MemoryWakeups
 from steersman.adapters.sqlite_log import SqliteLog
 from steersman.adapters.sqlite_views import SqliteViews

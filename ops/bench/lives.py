@@ -9,10 +9,10 @@ from uuid import uuid4
 
 import msgspec
 
-from steersman.adapters.event_codec import Encoded, EventCodec
+from steersman.adapters.log.event_codec import Encoded, EventCodec
+from steersman.adapters.log.numbering import Prepared
+from steersman.adapters.log.stored_log import Recorder, Sealing, commit_batch
 from steersman.adapters.memory import SYSTEM_CLOCK, MemoryLog
-from steersman.adapters.numbering import Prepared
-from steersman.adapters.stored_log import Recorder, Sealing, commit_batch
 from steersman.application.caller import service
 from steersman.application.log_port import Append
 from steersman.application.run_log import RunLog

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from ...adapters.rehearsal_agent import main as rehearse
+from ...adapters.rehearsal.agent import main as rehearse
 
 #: Whoever is being killed may take so long to be gone, on a machine that is busy with other things.
 DYING_SECONDS = 5.0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.adapters.git_repositories import GitRepositories
+from steersman.adapters.git.repositories import GitRepositories
 
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 

@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from steersman.adapters import agent_process
-from steersman.adapters.acp_agents import START_TIMEOUT_SECONDS, AcpAgents
-from steersman.adapters.acp_session import CLOSE_SECONDS
-from steersman.adapters.agent_process import start_keeper
+from steersman.adapters.acp.agents import START_TIMEOUT_SECONDS, AcpAgents
+from steersman.adapters.acp.session import CLOSE_SECONDS
 from steersman.adapters.agents_file import AgentsFileInvalid, read_agents
-from steersman.adapters.kept_commands import KeptCommands
+from steersman.adapters.processes import agent_process
+from steersman.adapters.processes.agent_process import start_keeper
+from steersman.adapters.processes.kept_commands import KeptCommands
 from steersman.application.agent_port import AgentFailed, AgentUpdate, SessionRequest
-from steersman.application.workshop import OPEN_SECONDS
+from steersman.application.effects.workshop import OPEN_SECONDS
 from steersman.tests.live_agents import (
     PATIENCE_SECONDS,
     InBackground,
@@ -41,7 +41,7 @@ from steersman.tests.live_agents import (
 SERVICE = """
 import sys, time
 from pathlib import Path
-from steersman.adapters.acp_agents import AcpAgents
+from steersman.adapters.acp.agents import AcpAgents
 from steersman.application.agent_port import (SessionRequest)
 from steersman.tests.live_agents import Recorder, script
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from steersman.adapters.agent_process import start_keeper
+from steersman.adapters.processes.agent_process import start_keeper
 from steersman.tests.live_agents import WRITER, family_of, is_alive, size_of, state_of, wait_until
 
 #: Leaves a writer behind, whose parent is gone, in a session of its own, with nothing in its environment.

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from steersman.adapters.event_codec import Encoded, EventCodec, StoredRow, stored_time
-from steersman.adapters.numbering import Known, number, prepare
+from steersman.adapters.log.event_codec import Encoded, EventCodec, StoredRow, stored_time
+from steersman.adapters.log.numbering import Known, number, prepare
 from steersman.application.log_port import Append, Undecodable
 from steersman.domain.event import Draft, Event, Text, Unknown
 

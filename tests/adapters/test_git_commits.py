@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from steersman.adapters.git_index import CheckoutIndex, fresh_entry, index_lock
-from steersman.adapters.git_repositories import GitRepositories
+from steersman.adapters.git.index import CheckoutIndex, fresh_entry, index_lock
+from steersman.adapters.git.repositories import GitRepositories
 from steersman.application.git_port import CommitFailed, GitConflict
 from steersman.domain.git import Commit
 

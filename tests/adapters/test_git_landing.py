@@ -366,7 +366,7 @@ def is_running(pid: int) -> bool:
 def test_a_filter_that_hangs_is_ended_with_all_it_started_and_blocks(
     scratch: Scratch, monkeypatch: pytest.MonkeyPatch, hanging: str
 ) -> None:
-    monkeypatch.setattr("steersman.adapters.git_filter_commands.FILTER_SECONDS", 0.3)
+    monkeypatch.setattr("steersman.adapters.git.filter_commands.FILTER_SECONDS", 0.3)
     old = scratch.commit({".gitattributes": "*.bin filter=big\n"})
     new = scratch.branch_off("made", {"README": "two\n", "x.bin": "x\n"}, old)
     pids = scratch.home / "pids"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from dulwich.objects import ObjectID
 
-from steersman.adapters.git_merge import merge_commits, merge_texts
-from steersman.adapters.git_objects import Objects, new_commit
-from steersman.adapters.git_repositories import hexadecimal, opened
+from steersman.adapters.git.merge import merge_commits, merge_texts
+from steersman.adapters.git.objects import Objects, new_commit
+from steersman.adapters.git.repositories import hexadecimal, opened
 from steersman.application.git_port import Contribution, GitConflict, Integrated
 from steersman.domain.git import Commit
 

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from steersman.adapters import git_refs
-from steersman.adapters.git_objects import Objects, new_commit
-from steersman.adapters.git_repositories import GitRepositories, hexadecimal, opened
+from steersman.adapters.git import refs as git_refs
+from steersman.adapters.git.objects import Objects, new_commit
+from steersman.adapters.git.repositories import GitRepositories, hexadecimal, opened
 from steersman.application.git_port import GitConflict
 
 from .conftest import AT, Scratch

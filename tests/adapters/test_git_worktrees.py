@@ -9,7 +9,7 @@ from threading import Timer
 
 import pytest
 
-from steersman.adapters.git_repositories import GitRepositories
+from steersman.adapters.git.repositories import GitRepositories
 from steersman.application.git_port import GitConflict
 
 from .conftest import AT, Scratch

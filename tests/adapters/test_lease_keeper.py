@@ -11,13 +11,13 @@ import pytest
 from steersman.adapters.memory import SYSTEM_CLOCK
 from steersman.adapters.postgres_leases import PostgresLeases
 from steersman.adapters.postgres_log import PostgresLog
-from steersman.adapters.process_lock import ProcessLock
+from steersman.adapters.processes.lock import ProcessLock
 from steersman.application.caller import Caller
-from steersman.application.keep_leases import LeaseKeeper
+from steersman.application.driving.keep_leases import LeaseKeeper
+from steersman.application.driving.tenure import LeaseLost
+from steersman.application.driving.under_way import EffectState
 from steersman.application.log_port import Undecodable
 from steersman.application.run_log import Answering, Decision, RunLog
-from steersman.application.tenure import LeaseLost
-from steersman.application.under_way import EffectState
 from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.event import Draft, Fact
 from steersman.domain.git import Commit

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from steersman.adapters import postgres_log, postgres_schema, sqlite_log, sqlite_schema
-from steersman.adapters.log_rows import SELECT_ROWS
+from steersman.adapters.log.rows import SELECT_ROWS
 from steersman.adapters.postgres_log import LogDatastore, PostgresLog, PostgresRecorder
 from steersman.adapters.postgres_statements import native
 from steersman.adapters.schema_steps import read_steps

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.adapters.acp_agents import AcpAgents
+from steersman.adapters.acp.agents import AcpAgents
 from steersman.application.agent_port import AgentFailed, AgentSession, SessionRequest
 from steersman.tests.e2e.scripted_model import CLOSING, ScriptedModel, opencode_config
 from steersman.tests.live_agents import Recorder, agents_toml

@@ -16,7 +16,7 @@ from steersman.adapters.postgres_address import ALIVE, noticing
 from steersman.adapters.postgres_leases import PostgresLeases
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.postgres_views import PostgresViews
-from steersman.adapters.process_lock import ProcessLock
+from steersman.adapters.processes.lock import ProcessLock
 from steersman.adapters.token_store import open_tokens
 from steersman.domain.catalogue import CATALOGUE
 

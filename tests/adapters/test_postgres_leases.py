@@ -13,7 +13,7 @@ import pytest
 
 from steersman.adapters.postgres_leases import PostgresLeases
 from steersman.adapters.postgres_log import PostgresLog
-from steersman.adapters.process_lock import ProcessLock
+from steersman.adapters.processes.lock import ProcessLock
 from steersman.application.lease_port import Standing
 from steersman.application.log_port import Fence, Fenced, LogUnavailable
 from steersman.tests import live_agents
@@ -179,9 +179,9 @@ def test_a_connection_that_was_cut_is_made_anew(place: Place) -> None:
 NEIGHBOUR = """
 import sys, time
 from pathlib import Path
-from steersman.adapters.agent_process import start_keeper
+from steersman.adapters.processes.agent_process import start_keeper
 from steersman.adapters.postgres_leases import PostgresLeases
-from steersman.adapters.process_lock import ProcessLock
+from steersman.adapters.processes.lock import ProcessLock
 
 url, directory = sys.argv[1], Path(sys.argv[2])
 process = ProcessLock(directory)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from steersman.adapters.rehearsal_script import own_steps, steps_of
-from steersman.adapters.rehearsal_sessions import StoredSession
+from steersman.adapters.rehearsal.script import own_steps, steps_of
+from steersman.adapters.rehearsal.sessions import StoredSession
 from steersman.tests.live_agents import is_alive, script, size_of, wait_until
 
 
@@ -21,7 +21,7 @@ class Agent:
     """A rehearsal agent's process and its protocol, with nothing of the product between."""
 
     def __init__(self, home: Path, cwd: Path) -> None:
-        command = [sys.executable, "-P", "-m", "steersman.adapters.rehearsal_agent", "--home", str(home)]
+        command = [sys.executable, "-P", "-m", "steersman.adapters.rehearsal.agent", "--home", str(home)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=cwd)
         self.updates: list[dict[str, Any]] = []
         self.permission = "allow"

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from steersman.adapters.rehearsal_sessions import StoredSession
+from steersman.adapters.rehearsal.sessions import StoredSession
 
 
 def test_a_torn_line_of_history_is_cut_before_the_next_is_written(tmp_path: Path) -> None:

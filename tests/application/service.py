@@ -9,12 +9,12 @@ from uuid import uuid4
 from steersman.adapters.memory import MemoryLog, MemoryRecorder, MemoryWakeups
 from steersman.application import steer
 from steersman.application.caller import Caller
-from steersman.application.carry_out import carry_out
-from steersman.application.drive_runs import Driver
+from steersman.application.driving.drive_runs import Driver
+from steersman.application.effects.carry_out import carry_out
+from steersman.application.effects.workshop import Workshop
 from steersman.application.log_port import LogUnavailable
 from steersman.application.review_assembly import review_assembly
 from steersman.application.run_log import RunLog
-from steersman.application.workshop import Workshop
 from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.child_run import ChildRun
 from steersman.domain.directive import Directive

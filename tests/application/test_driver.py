@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from steersman.application import drive_runs, end_turn, pause_worker, under_way
 from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
+from steersman.application.driving import drive_runs, under_way
+from steersman.application.driving.rounds import MAX_ROUNDS, Rounds
+from steersman.application.effects import end_turn, pause_worker
 from steersman.application.log_port import Undecodable
-from steersman.application.rounds import MAX_ROUNDS, Rounds
 from steersman.domain.child_run import Paused, ProcessesKilled, RunFailed, TurnOpened
 from steersman.domain.directive import RevisionExecution
 from steersman.domain.effects import Effect, ResumeWorker

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from steersman.application import record_turn
 from steersman.application.agent_port import AgentUpdate, TurnEnded, TurnObserver
 from steersman.application.caller import SERVICE, Caller
 from steersman.application.change_project import change_project
 from steersman.application.delete_project import go_on
+from steersman.application.effects import record_turn
 from steersman.application.end_run import cancel_run, delete_run
 from steersman.application.log_port import LogUnavailable, Undecodable
 from steersman.application.register_project import load_project

@@ -1,8 +1,8 @@
 """What `explain` says of a run, at the moments at which somebody asks."""
 
+from steersman.application.driving.under_way import EffectState
 from steersman.application.explain_run import Explanation, explain
 from steersman.application.lease_port import Holder
-from steersman.application.under_way import EffectState
 from steersman.domain.dispatch import advance
 from steersman.domain.effects import next_effects
 from steersman.tests.application.service import Service, part

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pytest
 
 from steersman.adapters.memory import SYSTEM_CLOCK, MemoryLog
-from steersman.application.keep_leases import LeaseKeeper
+from steersman.application.driving.keep_leases import LeaseKeeper
+from steersman.application.driving.tenure import LeaseLost
+from steersman.application.driving.under_way import EffectState
 from steersman.application.lease_port import Holder, Standing
 from steersman.application.run_log import RunLog
-from steersman.application.tenure import LeaseLost
-from steersman.application.under_way import EffectState
 from steersman.domain.catalogue import CATALOGUE
 from steersman.tests.live_agents import PATIENCE_SECONDS, wait_until
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from steersman.application.hold_back import unfinished
+from steersman.application.driving.hold_back import unfinished
 
 
 @pytest.mark.parametrize(

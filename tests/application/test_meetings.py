@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from steersman.application import drive_runs, pause_worker
 from steersman.application.agent_port import AgentFailed, SessionRequest, TurnObserver
-from steersman.application.carry_out import carry_out
+from steersman.application.driving import drive_runs
+from steersman.application.effects import pause_worker
+from steersman.application.effects.carry_out import carry_out
+from steersman.application.effects.workshop import Closing
 from steersman.application.log_port import LogUnavailable
-from steersman.application.workshop import Closing
 from steersman.domain import child_ends
 from steersman.domain.child_run import Paused
 from steersman.domain.dispatch import advance

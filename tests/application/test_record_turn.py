@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steersman.adapters.secret_shapes import redact
-from steersman.application import record_turn
 from steersman.application.agent_port import AgentFailed, AgentUpdate, PermissionAsked
+from steersman.application.driving.hold_back import unfinished
+from steersman.application.driving.tenure import Alone
+from steersman.application.effects import record_turn
+from steersman.application.effects.record_turn import TurnRecorder
 from steersman.application.end_run import cancel_run, delete_run
-from steersman.application.hold_back import unfinished
 from steersman.application.log_port import LogUnavailable
-from steersman.application.record_turn import TurnRecorder
 from steersman.application.run_log import RunLog
-from steersman.application.tenure import Alone
 from steersman.domain.agent_output import MessageDelta, OutputTruncated, ToolOutput
 from steersman.domain.dispatch import advance
 from steersman.domain.event import Event

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from steersman.application.driving.under_way import UnderWay
 from steersman.application.ports import CommandResult
-from steersman.application.under_way import UnderWay
 from steersman.domain.assembly import AssemblyBlocked
 from steersman.domain.directive import SteeringReceived
 from steersman.domain.effects import AssembleChildren, ClearAway, Effect, RunGate, WorkOnSubtask

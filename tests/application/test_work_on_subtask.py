@@ -2,8 +2,8 @@
 
 import pytest
 
-from steersman.application import work_on_subtask
 from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnObserver
+from steersman.application.effects import work_on_subtask
 from steersman.domain import steering
 from steersman.domain.agent_output import ToolCalled, ToolReturned
 from steersman.domain.child_run import RunFailed, SessionOpened, TurnInterrupted, TurnOpened

@@ -12,18 +12,18 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from steersman.adapters.audit_bundle import Bundle, write_bundle
-from steersman.adapters.audit_entry import ENTRY_COLUMNS
-from steersman.adapters.audit_log import audit
-from steersman.adapters.audit_store import RunFacts, WholeLog
-from steersman.adapters.checkpoint_file import CheckpointFile
-from steersman.adapters.log_head import FIRST_MAC, edge_bytes
-from steersman.adapters.log_keys import Keyring
-from steersman.adapters.log_opening import sealed_by
-from steersman.adapters.merkle import Edge, grow, leaf_hash
+from steersman.adapters.audit.bundle import Bundle, write_bundle
+from steersman.adapters.audit.entry import ENTRY_COLUMNS
+from steersman.adapters.audit.log import audit
+from steersman.adapters.audit.store import RunFacts, WholeLog
+from steersman.adapters.log.checkpoint_file import CheckpointFile
+from steersman.adapters.log.head import FIRST_MAC, edge_bytes
+from steersman.adapters.log.keys import Keyring
+from steersman.adapters.log.merkle import Edge, grow, leaf_hash
+from steersman.adapters.log.opening import sealed_by
+from steersman.adapters.log.sealing import chain
+from steersman.adapters.log.sequenced_log import SequencedLog
 from steersman.adapters.postgres_log import LogDatastore, PostgresLog, PostgresRecorder
-from steersman.adapters.sealing import chain
-from steersman.adapters.sequenced_log import SequencedLog
 from steersman.adapters.sqlite_log import SqliteLog, SqliteRecorder, open_datastore
 from steersman.application.verdict import Verdict
 from steersman.domain.catalogue import CATALOGUE

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Literal
 from uuid import uuid4
 
-from steersman.adapters.stored_log import StoredLog
+from steersman.adapters.log.stored_log import StoredLog
 from steersman.application.log_port import Append
 from steersman.domain.agent_output import MessageDelta
 from steersman.domain.child_run import TurnStarted, output_stream

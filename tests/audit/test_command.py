@@ -15,9 +15,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from steersman.adapters.log_keys import new_keys
+from steersman.adapters.log.keys import new_keys
+from steersman.adapters.log.signed_note import verifier_key
 from steersman.adapters.postgres_views import PostgresViews
-from steersman.adapters.signed_note import verifier_key
 from steersman.adapters.sqlite_views import SqliteViews
 from steersman.application.project_views import catch_up
 from steersman.ops.audit_command import command

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from steersman.adapters.checkpoint_file import CheckpointFile
-from steersman.adapters.log_keys import Keyring
-from steersman.adapters.log_opening import sealed_by
+from steersman.adapters.log.checkpoint_file import CheckpointFile
+from steersman.adapters.log.keys import Keyring
+from steersman.adapters.log.opening import sealed_by
 from steersman.adapters.sqlite_log import SqliteLog
 from steersman.domain.catalogue import CATALOGUE
 from steersman.tests.audit.conftest import World

@@ -7,14 +7,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from steersman.adapters.audit_bundle import Bundle
-from steersman.adapters.audit_log import audit
-from steersman.adapters.audit_store import RunFacts, WholeLog
-from steersman.adapters.checkpoint_file import CheckpointFile
-from steersman.adapters.log_keys import KeysRefused
-from steersman.adapters.log_opening import accept_restore, rotate_key
+from steersman.adapters.audit.bundle import Bundle
+from steersman.adapters.audit.log import audit
+from steersman.adapters.audit.store import RunFacts, WholeLog
+from steersman.adapters.log.checkpoint_file import CheckpointFile
+from steersman.adapters.log.keys import KeysRefused
+from steersman.adapters.log.merkle import leaf_hash
+from steersman.adapters.log.opening import accept_restore, rotate_key
 from steersman.adapters.memory import SYSTEM_CLOCK
-from steersman.adapters.merkle import leaf_hash
 from steersman.application.log_port import LogRolledBack
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import put, said, steered, unsteered

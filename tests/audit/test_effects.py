@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from hypothesis import settings
 
-from steersman.adapters.audit_entry import Bad, Checked
-from steersman.adapters.audit_steering import Steering
-from steersman.adapters.event_codec import Envelope
+from steersman.adapters.audit.entry import Bad, Checked
+from steersman.adapters.audit.steering import Steering
+from steersman.adapters.log.event_codec import Envelope
 from steersman.domain.child_run import Paused, ProcessesKilled, Resumed
 from steersman.domain.directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
 from steersman.domain.event import Draft, Event, Fact

@@ -6,7 +6,8 @@ import proofbundle
 import pytest
 from pymerkle import InmemoryTree
 
-from steersman.adapters.merkle import (
+from steersman.adapters.audit.pinned_prefix import PinnedPrefix
+from steersman.adapters.log.merkle import (
     EMPTY_ROOT,
     Edge,
     consistency_path,
@@ -18,7 +19,6 @@ from steersman.adapters.merkle import (
     proves_inclusion,
     subtree_root,
 )
-from steersman.adapters.pinned_prefix import PinnedPrefix
 
 LARGEST = 260
 ENTRIES = [b"entry %d" % n for n in range(LARGEST)]

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from steersman.adapters.checkpoint_file import CheckpointFile, read_notes
-from steersman.adapters.log_head import Head, Signer, edge_bytes, read_head, signer_text
-from steersman.adapters.log_keys import Keyring, KeysRefused
-from steersman.adapters.log_opening import NothingToAccept, accept_restore, rotate_key, sealed_by
+from steersman.adapters.log.checkpoint_file import CheckpointFile, read_notes
+from steersman.adapters.log.head import Head, Signer, edge_bytes, read_head, signer_text
+from steersman.adapters.log.keys import Keyring, KeysRefused
+from steersman.adapters.log.merkle import Edge
+from steersman.adapters.log.opening import NothingToAccept, accept_restore, rotate_key, sealed_by
+from steersman.adapters.log.signed_note import key_hash, parse_checkpoint, parse_note, signers
 from steersman.adapters.memory import SYSTEM_CLOCK
-from steersman.adapters.merkle import Edge
 from steersman.adapters.postgres_log import PostgresLog
-from steersman.adapters.signed_note import key_hash, parse_checkpoint, parse_note, signers
 from steersman.adapters.sqlite_log import SqliteLog
 from steersman.application.log_port import LogRolledBack, LogUnavailable
 from steersman.domain.catalogue import CATALOGUE

@@ -10,8 +10,8 @@ import httpx
 import proofbundle
 import pytest
 
-from steersman.adapters.merkle import proves_consistency
-from steersman.adapters.signed_note import bytes_of, parse_checkpoint
+from steersman.adapters.log.merkle import proves_consistency
+from steersman.adapters.log.signed_note import bytes_of, parse_checkpoint
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, Api, Service, part, steersman, write
 

@@ -8,9 +8,9 @@ from itertools import count, islice
 from pathlib import Path
 from threading import Thread
 
-from steersman.adapters.checkpoint_file import CheckpointFile
-from steersman.adapters.log_keys import Keyring
-from steersman.adapters.log_opening import sealed_by
+from steersman.adapters.log.checkpoint_file import CheckpointFile
+from steersman.adapters.log.keys import Keyring
+from steersman.adapters.log.opening import sealed_by
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.sqlite_log import SqliteLog
 from steersman.domain.catalogue import CATALOGUE

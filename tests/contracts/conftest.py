@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from steersman.adapters.log.stored_log import Recorder, StoredLog
 from steersman.adapters.memory import MemoryLog, MemoryRecorder
 from steersman.adapters.postgres_log import LogDatastore, PostgresLog, PostgresRecorder
 from steersman.adapters.sqlite_log import SqliteLog, SqliteRecorder, open_datastore
-from steersman.adapters.stored_log import Recorder, StoredLog
 from steersman.domain.event import Event
 
 from .facts import CATALOGUE

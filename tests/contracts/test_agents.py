@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.adapters.acp_agents import AcpAgents
+from steersman.adapters.acp.agents import AcpAgents
 from steersman.application.agent_port import AgentFailed, Agents, AgentSession, SessionRequest
 from steersman.tests.live_agents import (
     InBackground,

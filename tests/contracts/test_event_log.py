@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from steersman.adapters.log.stored_log import Recorder
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.sqlite_log import SqliteLog
-from steersman.adapters.stored_log import Recorder
 from steersman.application.log_port import Conflict, LogUnavailable, Undecodable
 from steersman.domain.event import Draft, Event, Text, Unknown
 

@@ -11,11 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from steersman.adapters.event_codec import EventCodec
-from steersman.adapters.numbering import Numbered, number, prepare, wanted
+from steersman.adapters.log.event_codec import EventCodec
+from steersman.adapters.log.numbering import Numbered, number, prepare, wanted
+from steersman.adapters.log.sequencer import Sequencer, ignore
+from steersman.adapters.log.stored_log import Recorder, StoredLog, commit_batch
 from steersman.adapters.postgres_log import PostgresLog
-from steersman.adapters.sequencer import Sequencer, ignore
-from steersman.adapters.stored_log import Recorder, StoredLog, commit_batch
 from steersman.application.log_port import AlreadyAnswered, Answered, Append, Conflict, LogUnavailable
 from steersman.domain.event import Fact
 

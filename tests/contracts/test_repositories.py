@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from steersman.adapters.git_repositories import GitRepositories
+from steersman.adapters.git.repositories import GitRepositories
 from steersman.application.git_port import Contribution, GitConflict, Repositories, RepositoryUnusable
 
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)

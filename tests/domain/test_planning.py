@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steersman.application.make_plan import plan_from
+from steersman.application.effects.make_plan import plan_from
 from steersman.domain.event import Text
 from steersman.domain.planning import (
     MAX_FILES,

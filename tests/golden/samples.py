@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from steersman.adapters.event_codec import EventCodec
-from steersman.adapters.numbering import Known, number, prepare
+from steersman.adapters.log.event_codec import EventCodec
+from steersman.adapters.log.numbering import Known, number, prepare
 from steersman.application.log_port import Append
 from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.event import Draft, Event, Text

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from steersman.adapters.event_codec import StoredRow
+from steersman.adapters.log.event_codec import StoredRow
 from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.event import Event, Fact, Unknown
 from steersman.tests.golden.samples import Sample, codec, event, newest, sample, stored

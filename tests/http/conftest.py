@@ -14,9 +14,9 @@ import httpx
 import pytest
 import uvicorn
 
-from steersman.adapters.acp_agents import AcpAgents
+from steersman.adapters.acp.agents import AcpAgents
 from steersman.adapters.feed_hub import FeedHub
-from steersman.adapters.git_repositories import GitRepositories
+from steersman.adapters.git.repositories import GitRepositories
 from steersman.adapters.memory import MemoryLog, MemoryWakeups, SystemClock
 from steersman.adapters.memory_views import MemoryViews
 from steersman.adapters.token_store import open_tokens

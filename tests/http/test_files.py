@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from steersman.adapters.git_repositories import GitRepositories
+from steersman.adapters.git.repositories import GitRepositories
 from steersman.domain import child_ends, turns
 from steersman.domain.git import Commit
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from steersman.adapters.checkpoint_file import CheckpointFile, read_notes
-from steersman.adapters.log_keys import Keyring
-from steersman.adapters.log_opening import put_back
-from steersman.adapters.signed_note import parse_checkpoint
+from steersman.adapters.log.checkpoint_file import CheckpointFile, read_notes
+from steersman.adapters.log.keys import Keyring
+from steersman.adapters.log.opening import put_back
+from steersman.adapters.log.signed_note import parse_checkpoint
 from steersman.adapters.sqlite_log import SqliteRecorder, open_datastore
 from steersman.ops.backup import back_up
 from steersman.ops.settings import Settings

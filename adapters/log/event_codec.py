@@ -1,0 +1,214 @@
+"""Turn a decided fact into the bytes that are stored for ever, and stored bytes back into a fact."""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import msgspec
+
+from ...application.log_port import Undecodable
+from ...domain.event import Draft, Event, Fact, Text, Unknown, map_texts
+from ..secret_shapes import redact
+
+ENVELOPE_VERSION = 1
+SALT_BYTES = 16
+#: The largest whole number that every JSON reader keeps exact.
+LARGEST_INT = 2**53 - 1
+
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+Upcast = Callable[[dict[str, Any]], dict[str, Any]]
+
+#: For each topic whose payload once had another shape: the function that gives the payload today's shape.
+UPCASTS: Mapping[str, Upcast] = {}
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored bytes, as data. The fields stand in the order of their names: that is how the keys are sorted."""
+
+    at: str
+    command_id: str
+    payload: msgspec.Raw
+    position: int
+    principal: str
+    root: str | None
+    root_sequence: int | None
+    run: str | None
+    run_sequence: int | None
+    stream: str
+    topic: str
+    traceparent: str | msgspec.UnsetType = msgspec.UNSET
+    v: int
+    version: int
+
+
+class StoredText(msgspec.Struct, frozen=True):
+    """Erasable words: what the envelope names by digest only."""
+
+    digest: str
+    salt: bytes
+    words: bytes
+
+
+class Encoded(msgspec.Struct, frozen=True):
+    """A draft whose payload is bytes already: all of a fact but its place in the log."""
+
+    stream: str
+    topic: str
+    run: str | None
+    root: str | None
+    is_output: bool
+    payload: msgspec.Raw
+    texts: tuple[StoredText, ...]
+
+
+class StoredRow(msgspec.Struct, frozen=True):
+    """A fact as the store holds it. `run` is the column: it is known even when the envelope is not readable."""
+
+    position: int
+    run: str | None
+    state: bytes
+
+
+class EventCodec:
+    """The one place that knows the stored form of every fact, today's and earlier ones."""
+
+    def __init__(
+        self,
+        catalogue: Mapping[str, type[Event]],
+        *,
+        salt: Callable[[], bytes] = lambda: os.urandom(SALT_BYTES),
+        upcasts: Mapping[str, Upcast] = UPCASTS,
+    ) -> None:
+        for topic, kind in catalogue.items():
+            if vars(kind).get("TOPIC") != topic:
+                raise TypeError(f"{kind.__name__} is listed as {topic!r} and does not set that TOPIC itself")
+        self._catalogue = dict(catalogue)
+        self._salt = salt
+        self._upcasts = dict(upcasts)
+        self._envelopes = msgspec.json.Decoder(Envelope)
+        self._payloads = msgspec.json.Decoder(dict[str, Any])
+
+    def encode(self, draft: Draft) -> Encoded:
+        """
+        Return the draft with its payload as bytes, its words redacted and set apart.
+
+        Raises:
+            TypeError, ValueError: the fact holds something that the log could not give back unchanged.
+        """
+        kind = type(draft.event)
+        if self._catalogue.get(kind.TOPIC) is not kind:
+            raise TypeError(f"{kind.__name__} is not in the catalogue, so nobody could read it back")
+        for name in (draft.stream, draft.run, draft.root):
+            refuse_unstorable(name)
+        texts: dict[str, StoredText] = {}
+        payload = map_texts(draft.event, lambda text: self._set_apart(text, texts))
+        _refuse_inexact(payload)
+        return Encoded(
+            stream=draft.stream,
+            topic=kind.TOPIC,
+            run=draft.run,
+            root=draft.root,
+            is_output=kind.OUTPUT,
+            payload=msgspec.Raw(msgspec.json.encode(payload, order="sorted")),
+            texts=tuple(texts.values()),
+        )
+
+    def decode(self, row: StoredRow, words: Mapping[str, bytes]) -> Fact:
+        """
+        Return the stored fact; a text whose digest *words* does not know was erased and is `Text(None)`.
+
+        Raises:
+            Undecodable: the bytes are not an envelope, or not the payload that their topic promises.
+        """
+        try:
+            envelope = self._envelopes.decode(row.state)
+            if envelope.v != ENVELOPE_VERSION:
+                raise ValueError(f"envelope version {envelope.v}")
+            return _fact(envelope, self._event(envelope, words))
+        except Exception as error:  # an upcast may fail in any way; the fault stays this one fact's
+            raise Undecodable(row.position, row.run, f"{type(error).__name__}: {error}") from error
+
+    def _event(self, envelope: Envelope, words: Mapping[str, bytes]) -> Event:
+        payload = self._payloads.decode(envelope.payload)
+        kind = self._catalogue.get(envelope.topic)
+        if kind is None:
+            return Unknown(topic=envelope.topic, payload=payload)
+        upcast = self._upcasts.get(envelope.topic)
+        if upcast is not None:
+            payload = upcast(payload)
+        return msgspec.convert(payload, kind, dec_hook=lambda wanted, found: _put_back(wanted, found, words))
+
+    def _set_apart(self, text: Text, texts: dict[str, StoredText]) -> dict[str, str | int | None]:
+        if text.value is None:  # words that were erased before they were repeated here
+            return {"digest": None, "length": 0}
+        # A file name that is not UTF-8 reaches us with lone surrogates, which UTF-8 cannot hold.
+        words = redact(LONE_SURROGATE.sub("\ufffd", text.value)).encode()
+        salt = self._salt()
+        digest = hashlib.sha256(salt + words).hexdigest()
+        texts[digest] = StoredText(digest, salt, words)
+        return {"digest": digest, "length": len(words)}
+
+
+def stored_time(at: datetime) -> str:
+    """Return *at* as the log writes it: RFC 3339 in UTC with microseconds, so that text order is time order."""
+    if at.tzinfo is None:
+        raise ValueError("a time without a zone has no place in the log")
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def refuse_unstorable(name: str | None) -> None:
+    """Raise ValueError for a name that a text column cannot hold: a NUL, or a lone surrogate."""
+    if name is not None and ("\0" in name or LONE_SURROGATE.search(name)):
+        raise ValueError(f"{name!r} cannot be stored as a name")
+
+
+def _refuse_inexact(value: Any) -> None:
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return
+    if isinstance(value, int):
+        if abs(value) > LARGEST_INT:
+            raise ValueError(f"{value} is more than a JSON number keeps exact")
+    elif isinstance(value, list | tuple):
+        for item in cast("list[Any]", value):
+            _refuse_inexact(item)
+    elif isinstance(value, dict):
+        for key, item in cast("dict[Any, Any]", value).items():
+            if not isinstance(key, str):
+                raise TypeError(f"a fact's map has texts as keys, not {type(key).__name__}")
+            _refuse_inexact(item)
+    else:
+        raise TypeError(f"a fact cannot hold a {type(value).__name__}")
+
+
+def _put_back(wanted: type, found: Any, words: Mapping[str, bytes]) -> Text:
+    if wanted is not Text:
+        raise TypeError(f"a fact cannot hold a {wanted.__name__}")
+    digest: object = found["digest"]
+    if digest is None:  # repeated after it was erased
+        return Text(None)
+    if not isinstance(digest, str):
+        raise TypeError("a text's digest is a string")
+    stored = words.get(digest)
+    return Text(None if stored is None else stored.decode())
+
+
+def _fact(envelope: Envelope, event: Event) -> Fact:
+    return Fact(
+        position=envelope.position,
+        stream=envelope.stream,
+        version=envelope.version,
+        topic=envelope.topic,
+        run=envelope.run,
+        run_sequence=envelope.run_sequence,
+        root=envelope.root,
+        root_sequence=envelope.root_sequence,
+        at=datetime.fromisoformat(envelope.at),
+        principal=envelope.principal,
+        command_id=envelope.command_id,
+        traceparent=None if envelope.traceparent is msgspec.UNSET else envelope.traceparent,
+        event=event,
+    )

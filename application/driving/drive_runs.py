@@ -1,0 +1,308 @@
+"""
+Drive every run: decide what follows from the log, and start what is outstanding and not yet under way.
+
+There is no recovery here. A start, a wake-up and the sweep all make the same call, `_drive`; after a crash it finds
+more to do than usual, that is all.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Event as Flag
+from threading import Lock, Thread
+
+import msgspec
+import structlog
+
+from ...domain.assembly import WorktreesRemoved
+from ...domain.dispatch import advance
+from ...domain.effects import Effect, next_effects
+from ...domain.event import Fact
+from ...domain.leases import LeaseTaken
+from ...domain.rejected import Rejected
+from ...domain.run import Run
+from ...domain.run_records import RunErased
+from ...domain.team import Member
+from ..effects.carry_out import abandon, carry_out
+from ..effects.workshop import Closing, Workshop
+from ..log_port import Fenced, Undecodable
+from ..ports import Wakeups
+from ..register_project import load_project
+from .rounds import Outcome, Round, Rounds
+from .tenure import LeaseLost
+from .under_way import EffectState, Held, UnderWay
+
+SWEEP_SECONDS = 30.0
+POLL_SECONDS = 1.0
+CLOSE_SECONDS = 20.0
+#: More steps than any log allows in a row; a decision that repeats itself is a fault, not progress.
+MAX_STEPS = 10_000
+PAGE = 500
+
+log = structlog.get_logger(__name__)
+
+
+class NothingCameOfIt(Exception):
+    """An effect ended without a fact while it was still called for."""
+
+
+class Driver:
+    """The one who drives the runs of this process."""
+
+    def __init__(
+        self, shop: Workshop, wakeups: Wakeups, open_runs: Callable[[], Iterable[str]], *, max_agents: int
+    ) -> None:
+        self._shop = shop
+        self._wakeups = wakeups
+        self._open_runs = open_runs
+        self._effects = UnderWay(max_agents)
+        self._news: SimpleQueue[str] = SimpleQueue()
+        self._stopping = Flag()
+        self._lock = Lock()
+        #: Effects that are no longer called for and are being cut short.
+        self._abandoned: set[str] = set()
+        self._threads: list[Thread] = []
+        self._rounds = Rounds()
+
+    def start(self) -> None:
+        """Begin to drive. What the log held before is found by the sweep that comes first."""
+        position = self._shop.runs.log.head()
+        for work in (lambda: self._listen(position), self._loop):
+            thread = Thread(target=work, daemon=True, name="driver")
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        """On return no effect is under way and no agent of this process is alive; the log has what is left to do."""
+        self._stopping.set()
+        self._shop.close()
+        for thread in list(self._threads):
+            thread.join(CLOSE_SECONDS)
+
+    def held(self) -> list[Held]:
+        """Return the effects that wait for another try, and why."""
+        return self._effects.held()
+
+    def under_way(self) -> list[Effect]:
+        """Return the effects that are being carried out now."""
+        return self._effects.running()
+
+    def states(self) -> Mapping[str, Sequence[EffectState]]:
+        """Return, by run, how its effects stand."""
+        return self._effects.states()
+
+    def rounds(self) -> Sequence[Round]:
+        """Return the newest sweeps and what came of each, the newest first; not more than MAX_ROUNDS."""
+        return self._rounds.newest()
+
+    # For whoever holds the leases
+
+    def wake(self, root: str) -> None:
+        """Look at a run soon."""
+        self._news.put(root)
+
+    def busy(self) -> frozenset[str]:
+        """Return the runs in which something is under way here."""
+        return frozenset(effect.run_id for effect in self._effects.running())
+
+    def forget(self, roots: Iterable[str]) -> None:
+        """Let nothing of these runs wait here any more: others drive them."""
+        self._effects.forget(roots)
+
+    def leave_all(self) -> None:
+        """Cut short whatever is under way. On return nothing is; what is to be done next is for others to say."""
+        while (running := self._effects.running()) and not self._stopping.is_set():
+            for effect in running:
+                self._abandon(effect)
+            self._effects.wait_for_end(POLL_SECONDS)
+
+    def drain(self, seconds: float) -> None:
+        """Begin nothing more. On return what needs no agent has ended, or the time is over."""
+        self._effects.drain(seconds)
+
+    # The two threads
+
+    def _listen(self, position: int) -> None:
+        """Turn the log's growth into news about runs."""
+        announced = position
+        while not self._stopping.is_set():
+            try:
+                # From the last announcement, not from what could be read: one that is ahead of the log, because that
+                # was put back to a backup, must not make this a busy loop.
+                announced = max(announced, self._wakeups.wait(announced, POLL_SECONDS))
+                while facts := self._shop.runs.log.read(position, PAGE):
+                    for root in _with_news(facts):
+                        self._look_at(root)
+                    position = facts[-1].position
+            except Undecodable as undecodable:
+                # Its run is stuck until a newer release drives it; the others are behind it in the log.
+                position = undecodable.position
+                if undecodable.run is not None:
+                    log.error("a fact cannot be read; its run is not driven", run=undecodable.run, position=position)
+            except Exception:
+                # Whatever stands between us and the log, the next round asks again; the sweep misses nothing.
+                log.exception("the log could not be followed; trying again", position=position)
+                self._stopping.wait(POLL_SECONDS)
+
+    def _loop(self) -> None:
+        swept = -SWEEP_SECONDS
+        while not self._stopping.is_set():
+            if time.monotonic() - swept >= SWEEP_SECONDS:
+                swept = time.monotonic()
+                outcomes = self._sweep()
+                outcomes.extend(self._attempt(root) for root in self._all_news())
+                self._rounds.add(outcomes, time.monotonic() - swept, self._shop.now().isoformat())
+            for root in self._next_news():
+                self._attempt(root)
+
+    def _sweep(self) -> list[Outcome]:
+        try:
+            for root in self._open_runs():
+                self._look_at(root)
+        except Exception:
+            log.exception("the open runs could not be listed; the next sweep tries again")
+            return ["failed"]
+        return []
+
+    def _look_at(self, root: str) -> None:
+        """Drive a run that is ours; see to it that somebody drives one that is not."""
+        if self._shop.tenure.holds(root):
+            self._news.put(root)
+        else:
+            self._shop.tenure.offer(root)
+
+    def _next_news(self) -> set[str]:
+        """Return the runs to look at, after waiting a little for one."""
+        with suppress(Empty):
+            return {self._news.get(timeout=POLL_SECONDS)} | self._all_news()
+        return self._all_news()
+
+    def _all_news(self) -> set[str]:
+        roots = self._effects.due()
+        with suppress(Empty):
+            while True:
+                roots.add(self._news.get_nowait())
+        return roots
+
+    # One run
+
+    def _attempt(self, root: str) -> Outcome:
+        if not self._shop.tenure.holds(root):
+            return "rested"
+        try:
+            return "acted" if self._drive(root) else "rested"
+        except (LeaseLost, Fenced):
+            # Whoever has the run now drives it.
+            return "rested"
+        except Exception as error:
+            # One run that cannot be driven now must not keep the others waiting.
+            log.exception("a run could not be driven; trying again later", run=root)
+            self._effects.hold(f"{root}/drive", root, error, self._shop.now())
+            for waiting in self._effects.step_back(root):
+                self._news.put(waiting)
+            return "failed"
+
+    def _drive(self, root: str) -> bool:
+        """Take a run as far as it goes now; return whether anything was decided or begun."""
+        before = self._shop.runs.run(root).root_sequence
+        run = self._advance(root)
+        outstanding = next_effects(run)
+        stale, next_in_line = self._effects.settle(run, outstanding)
+        if run.closed:
+            self._shop.tenure.close(root)
+        elif run.unknown_topic is not None:
+            self._shop.tenure.decline(root)
+        for waiting in next_in_line:
+            self._news.put(waiting)
+        for effect in stale:
+            self._abandon(effect)
+        begun = [self._begin(effect) for effect in outstanding]
+        return any(begun) or run.root_sequence > before
+
+    def _abandon(self, effect: Effect) -> None:
+        """Cut an effect short, in a thread of its own: an agent that is hard to kill must not hold the other runs."""
+        with self._lock:
+            if effect.id in self._abandoned:
+                return
+            self._abandoned.add(effect.id)
+        self._in_thread(lambda: self._cut_short(effect), f"{effect.id}/abandon")
+
+    def _cut_short(self, effect: Effect) -> None:
+        try:
+            # It may have ended meanwhile, and have begun anew because it is called for again.
+            if any(running is effect for running in self._effects.running()):
+                abandon(effect, self._shop)
+        except Exception:
+            log.exception("an effect could not be cut short; its run's next drive tries again", effect=effect.id)
+        finally:
+            with self._lock:
+                self._abandoned.discard(effect.id)
+
+    def _advance(self, root: str) -> Run:
+        for _ in range(MAX_STEPS):
+            run = self._shop.runs.run(root)
+            # Only a correction can need to know who else is on the team.
+            team = self._team(run) if run.open_directives() else ()
+            if not self._shop.decide(root, lambda found, team=team: advance(found, self._shop.now(), team)):
+                return self._shop.runs.run(root)
+        raise RuntimeError(f"run {root} does not come to rest")
+
+    def _team(self, run: Run) -> tuple[Member, ...]:
+        """Return who can take over in a run, each with the full id of the model that they would work with."""
+        team = load_project(run.project_id, self._shop.runs.log).team
+        resolve = self._shop.agents.resolve
+        return tuple(
+            msgspec.structs.replace(member, model_id=resolve(member.model_id) if member.model_id else None)
+            for member in team
+        )
+
+    def _begin(self, effect: Effect) -> bool:
+        begins = self._effects.begin(effect, lambda: self._shop.tenure.holds(effect.run_id))
+        if begins:
+            try:
+                self._in_thread(lambda: self._carry_out(effect), effect.id)
+            except RuntimeError:
+                # The system gives no thread now: nothing of the effect is under way.
+                self._effects.finish(effect, failed=True)
+                raise
+        return begins
+
+    def _in_thread(self, work: Callable[[], None], name: str) -> None:
+        thread = Thread(target=work, daemon=True, name=name)
+        with self._lock:
+            self._threads = [t for t in self._threads if t.is_alive()] + [thread]
+            thread.start()
+
+    def _carry_out(self, effect: Effect) -> None:
+        error: Exception | None = None
+        try:
+            before = self._shop.runs.run(effect.run_id).root_sequence
+            carry_out(effect, self._shop)
+            if self._shop.runs.run(effect.run_id).root_sequence == before:
+                # Nothing was there to be done yet. Without a pause the next drive would try again at once, for ever.
+                error = NothingCameOfIt("nothing came of it; trying again later")
+        except (Closing, LeaseLost):
+            # Going down, or no longer ours: the log says what is left, and whoever reads it next does that.
+            error = None
+        except (Rejected, Fenced) as faster:
+            error = faster
+        except Exception as failure:
+            log.exception("an effect failed; trying again later", effect=effect.id, run=effect.run_id)
+            error = failure
+        self._finish(effect, error)
+
+    def _finish(self, effect: Effect, error: Exception | None) -> None:
+        if error is not None:
+            self._effects.hold(effect.id, effect.run_id, error, self._shop.now())
+        for root in (effect.run_id, *self._effects.finish(effect, failed=error is not None)):
+            self._news.put(root)
+
+
+def _with_news(facts: Sequence[Fact]) -> set[str]:
+    """Return the runs about which there may be something to do: none for a fact that only says that all is done."""
+    return {
+        fact.root
+        for fact in facts
+        if fact.root and not fact.event.OUTPUT and not isinstance(fact.event, LeaseTaken | WorktreesRemoved | RunErased)
+    }

@@ -1,0 +1,38 @@
+"""Ask an agent of the coordinator's own something that it answers in words: it looks, and changes nothing."""
+
+import msgspec
+
+from ...domain.git import Commit
+from ...domain.run import Run
+from ..agent_port import SessionRequest
+from .record_turn import TurnRecorder, output_bytes
+from .workshop import Workshop
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent is asked, and where it looks."""
+
+    #: What its process is known by in this service, so that it can be ended from elsewhere.
+    name: str
+    turn_id: str
+    prompt: str
+    #: The worktree's name, its branch, and the commit that it shows.
+    worktree: str
+    branch: str
+    shows: Commit
+
+
+def ask_coordinator(run: Run, question: Question, shop: Workshop) -> str:
+    """Return what the agent says in one turn; what it says on the way is on the run's feed. Raises AgentFailed, Closing."""
+    repository, worktree = shop.repository(run), shop.worktree(question.worktree)
+    # Nobody takes anything from this worktree. What an earlier try left behind in it must not count.
+    shop.repositories.remove_worktree(repository, worktree, question.branch)
+    shop.repositories.ensure_worktree(repository, worktree, question.branch, question.shows.commit)
+    try:
+        request = SessionRequest(model_id=run.model_id, run_id=question.name, cwd=worktree)
+        used = output_bytes(shop.runs, run.run_id)
+        recorder = TurnRecorder(shop.runs, shop.tenure, run.run_id, run.run_id, question.turn_id, run.model_id, used)
+        with shop.session(request) as session, recorder:
+            return session.prompt(question.prompt, recorder).message
+    finally:
+        shop.repositories.remove_worktree(repository, worktree, question.branch)

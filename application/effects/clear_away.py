@@ -1,0 +1,34 @@
+"""Remove what an ended run left in the repository."""
+
+from ...domain import review
+from ...domain.effects import ClearAway
+from ...domain.turns import Overtaken
+from .answer_question import answering_branch, answering_name
+from .workshop import Workshop
+
+
+def clear_away(effect: ClearAway, shop: Workshop) -> None:
+    """
+    On return the run's worktrees are gone, and its branches too if their work is merged.
+
+    Branches of a run that was declined or failed stay: they may hold the only copy of somebody's work.
+    """
+    run = shop.runs.run(effect.run_id)
+    repository = shop.repository(run)
+    merged = run.status == "completed"
+    for child in run.children.values():
+        branch = child.branch if merged else None
+        shop.repositories.remove_worktree(repository, shop.worktree(child.run_id), branch)
+        if any(request.kind == "question" for request in child.requests.values()):
+            name, branch = answering_name(child.run_id), answering_branch(child.run_id)
+            shop.repositories.remove_worktree(repository, shop.worktree(name), branch)
+    if merged and run.assembly is not None:
+        shop.repositories.remove_worktree(repository, shop.worktree(run.run_id), run.assembly.branch)
+    # A planner or a writer that was killed in the middle could not take its own away.
+    for role in ("plan", "outcome") if run.outcome_spec is not None else ("plan",):
+        name = f"{run.run_id}-{role}"
+        shop.repositories.remove_worktree(repository, shop.worktree(name), f"steersman/{role}/{run.run_id}")
+    try:
+        shop.decide(effect.run_id, review.remove_worktrees)
+    except Overtaken:
+        return

@@ -1,0 +1,32 @@
+"""End a child's turn early, because a redirect has something else for its agent to do."""
+
+from ...domain.child_run import ENDED
+from ...domain.effects import EndTurn
+from ...domain.run import Run
+from .workshop import Workshop
+
+#: How long an agent may take to end a cancelled turn before its processes are killed and its session is loaded anew.
+GRACE_SECONDS = 30.0
+
+
+def end_turn(effect: EndTurn, shop: Workshop) -> None:
+    """On return the turn has ended, or is driven by nobody here: then the child's own work ends it when it comes to it."""
+
+    def over(run: Run) -> bool:
+        child = run.children[effect.child_run_id]
+        turn = child.turn
+        return child.status in ENDED or turn is None or turn.turn_id != effect.turn_id or turn.stop_reason is not None
+
+    def at_work(run: Run) -> bool:
+        return over(run) or shop.session_of(effect.child_run_id) is not None
+
+    # An agent that waits for its place, or is just being started, is waited for.
+    if not shop.wait_until(effect.run_id, at_work, GRACE_SECONDS):
+        return
+    session = shop.session_of(effect.child_run_id)
+    if session is None:
+        return
+    session.cancel()
+    if not shop.wait_until(effect.run_id, over, GRACE_SECONDS):
+        session.kill()
+        shop.wait_until(effect.run_id, over, GRACE_SECONDS)

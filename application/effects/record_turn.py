@@ -1,0 +1,255 @@
+"""Put what an agent says on its run's feed: coalesced, bounded, and never in the way of a decision."""
+
+import time
+from collections.abc import Sequence
+from threading import Lock, Timer, current_thread
+from typing import Self
+from uuid import NAMESPACE_OID, uuid4, uuid5
+
+import structlog
+
+from ...domain.agent_output import (
+    MAX_OUTPUT_BYTES,
+    Intent,
+    MessageDelta,
+    OutputTruncated,
+    ToolCalled,
+    ToolFailed,
+    ToolOutput,
+    ToolReturned,
+    TurnUsage,
+)
+from ...domain.child_run import ENDED, output_stream
+from ...domain.event import Draft, Event, Text
+from ...domain.personal_data import redact_personal
+from ...domain.rejected import Busy
+from ...domain.run import Run, deletion_stream, run_stream
+from ..agent_port import AgentUpdate, PermissionAsked
+from ..caller import AGENT, Caller
+from ..driving.hold_back import unfinished
+from ..driving.tenure import Tenure
+from ..log_port import Conflict
+from ..run_log import MAX_ATTEMPTS, RunLog
+from .tool_call import tool_call
+
+FLUSH_SECONDS = 0.1
+FLUSH_BYTES = 4_096
+#: How long words that may be the beginning of a secret wait for the rest of it.
+HOLD_SECONDS = 3.0
+MAX_TOOL_NAME = 500
+
+log = structlog.get_logger(__name__)
+
+_KINDS = {"message": MessageDelta, "thought": Intent, "plan": Intent, "stderr": ToolOutput}
+
+
+class TurnRecorder:
+    """
+    The observer of a turn, used in a block inside that of the turn's session. What it was told is at most FLUSH_SECONDS
+    behind, and the last word of what is not complete yet HOLD_SECONDS; after the block all of it is durable.
+
+    After a block that failed it is so if it could be stored. Either way nothing is stored from then on: whoever finds no
+    session any more may count on silence. Nor is anything behind the end of the run, or once the run is deleted.
+
+    Pieces of the same kind that follow each other become one fact. What the run's policy does not let us keep is
+    taken out before.
+    """
+
+    def __init__(
+        self, runs: RunLog, tenure: Tenure, root: str, run_id: str, turn_id: str, model_id: str, used_bytes: int
+    ) -> None:
+        self._runs = runs
+        self._tenure = tenure
+        self._root = root
+        self._run_id = run_id
+        self._turn_id = turn_id
+        self._model_id = model_id
+        self._used = used_bytes
+        run = runs.run(root)
+        self._expected = self._versions(run)
+        policy = run.policy
+        self._redacts = policy.redact_pii
+        self._limit = min(policy.max_output_bytes, MAX_OUTPUT_BYTES)
+        #: By kind: what was not stored yet. Of all but the present kind only an unfinished word.
+        self._gathered: dict[str, list[str]] = {}
+        self._kind = ""
+        self._size = 0
+        self._timer: Timer | None = None
+        self._lock = Lock()
+        self._is_closed = False
+        self.failure: Exception | None = None
+        #: When the agent last showed a sign of work, on the process's monotonic clock; None while it waits for a person.
+        self.last_sign: float | None = time.monotonic()
+
+    def update(self, update: AgentUpdate) -> None:
+        """Take a report. Raises what went wrong with an earlier one, if it could not be stored."""
+        if self.failure is not None:
+            raise self.failure
+        self.touch()
+        with self._lock:
+            if self._is_closed:
+                return
+            if update.kind in _KINDS:
+                self._gather(update.kind, update.text)
+            else:
+                self._flush(hold=update.kind == "usage")
+                self._store([self._event(update)], len(update.text))
+
+    def permission(self, asked: PermissionAsked) -> bool:
+        """Grant what the run grants by itself, but no command that a person has to see; deny the rest."""
+        run, command = self._runs.run(self._root), tool_call(asked).command
+        if command is not None and (not run.policy.shell_enabled or run.policy.why_asked(command) is not None):
+            return False
+        return run.auto_approve_tools
+
+    def question(self, request_id: str, question: str) -> str | None:
+        """Leave the question unanswered."""
+        return None
+
+    def touch(self) -> None:
+        """Take note of a sign of work."""
+        self.last_sign = time.monotonic()
+
+    def close(self) -> None:
+        """Store what is gathered, and nothing any more. Raises what went wrong on the way."""
+        with self._lock:
+            self._is_closed = True
+            self._flush()
+        if self.failure is not None:
+            raise self.failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: object) -> None:
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            # How the turn ended says more than that its last words could not be stored.
+            log.warning("the last words of a turn were lost", run=self._run_id, error=str(failure))
+
+    def _gather(self, kind: str, text: str) -> None:
+        if kind != self._kind:
+            self._flush(hold=True)
+        self._kind = kind
+        self._gathered.setdefault(kind, []).append(text)
+        self._size += len(text)
+        if self._size >= FLUSH_BYTES:
+            self._flush(hold=True)
+        elif self._timer is None or self._timer.interval > FLUSH_SECONDS:
+            # An agent that falls silent must not keep its last words from the feed.
+            self._arm(FLUSH_SECONDS)
+
+    def _arm(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = Timer(seconds, self._flush_late, kwargs={"hold": seconds < HOLD_SECONDS})
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _flush_late(self, *, hold: bool) -> None:
+        with self._lock:
+            if self._timer is not current_thread():
+                # Others flushed while this one waited; what is held back since then has its time before it.
+                return
+            try:
+                self._flush(hold=hold)
+            except Exception as failure:  # noqa: BLE001
+                # The turn's own thread is told at its next report, and stops the turn there.
+                self.failure = failure
+
+    def _flush(self, *, hold: bool = False) -> None:
+        """Store what is gathered; with *hold*, all but what may be the beginning of a secret."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        gathered, self._gathered, self._size = self._gathered, {}, 0
+        for kind, pieces in gathered.items():
+            text = "".join(pieces)
+            cut = unfinished(text) if hold else len(text)
+            if text[cut:]:
+                self._gathered[kind] = [text[cut:]]
+            if text[:cut]:
+                self._store([self._output(kind, text[:cut])], len(text[:cut].encode(errors="replace")))
+        if self._gathered:
+            self._arm(HOLD_SECONDS)
+
+    def _store(self, events: Sequence[Event], size: int) -> None:
+        if self._used > self._limit:
+            return
+        self._used += size
+        if self._used > self._limit:
+            events = [OutputTruncated(limit_bytes=self._limit)]
+        stream = output_stream(self._run_id)
+        drafts = [Draft(stream=stream, event=event, run=self._run_id, root=self._root) for event in events]
+        by = Caller(principal=AGENT, command_id=str(uuid4()), fence=self._tenure.fence(self._root))
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                self._runs.log.append(by.append(drafts, self._expected, self._runs.clock.now()))
+                return
+            except Conflict:
+                # Something was decided about the run. Only now do we need to look what.
+                run = self._runs.run(self._root)
+                if self._is_over(run):
+                    return
+                self._expected = self._versions(run)
+        raise Busy
+
+    def _versions(self, run: Run) -> dict[str, int]:
+        """Return what an append rests on: the run has not ended, and is not deleted."""
+        streams = (run_stream(self._run_id), deletion_stream(self._root))
+        return {stream: run.versions.get(stream, 0) for stream in streams}
+
+    def _is_over(self, run: Run) -> bool:
+        child = run.children.get(self._run_id)
+        return run.deleted or (run.ended if child is None else child.status in ENDED)
+
+    def _event(self, update: AgentUpdate) -> Event:
+        # An id of ours for the agent's: its own may be any words, which a fact could not forget.
+        call_id = str(uuid5(NAMESPACE_OID, f"{self._turn_id}/{update.call_id}"))
+        match update.kind:
+            case "tool_call":
+                name = self._text(update.title[:MAX_TOOL_NAME])
+                return ToolCalled(call_id=call_id, tool_name=name, arguments=self._text(update.text))
+            case "tool_result" if update.failed:
+                return ToolFailed(call_id=call_id, error_message=self._text(update.text))
+            case "tool_result":
+                return ToolReturned(call_id=call_id, content=self._text(update.text))
+            case "usage":
+                return TurnUsage(
+                    turn_id=self._turn_id,
+                    input_tokens=update.input_tokens,
+                    output_tokens=update.output_tokens,
+                    total_tokens=update.input_tokens + update.output_tokens,
+                    model_id=self._model_id,
+                )
+            case unknown:
+                raise ValueError(f"an agent cannot report {unknown!r}")
+
+    def _output(self, kind: str, words: str) -> Event:
+        match kind:
+            case "message":
+                return MessageDelta(delta=self._text(words), message_id=self._turn_id)
+            case "stderr":
+                return ToolOutput(stream="stderr", data=self._text(words))
+            case _:
+                return Intent(intent=self._text(words))
+
+    def _text(self, words: str) -> Text:
+        return Text(redact_personal(words) if self._redacts else words)
+
+
+def output_bytes(runs: RunLog, run_id: str) -> int:
+    """Return how much of a run's output is kept already, so that a turn after a restart goes on counting."""
+    used, after = 0, 0
+    while facts := runs.log.read_run(run_id, after, 500):
+        after = facts[-1].run_sequence or 0
+        for fact in facts:
+            event = fact.event
+            texts = (getattr(event, name) for name in event.__struct_fields__) if event.OUTPUT else ()
+            used += sum(len(text.value or "") for text in texts if isinstance(text, Text))
+            if isinstance(event, OutputTruncated):
+                return MAX_OUTPUT_BYTES + 1
+    return used

@@ -1,0 +1,106 @@
+"""Have an automated gate look at the assembled work: a reviewer agent reads it, or a command builds and tests it."""
+
+from pathlib import Path
+
+from ...domain import prompts, review
+from ...domain.effects import RunGate
+from ...domain.gates import GateSpec, Verdict, read_verdict
+from ...domain.git import Commit
+from ...domain.run import Run
+from ...domain.turns import Overtaken
+from ..agent_port import AgentFailed, SessionRequest
+from ..touched_files import touched_files
+from .record_turn import TurnRecorder, output_bytes
+from .workshop import Closing, Workshop
+
+MAX_DIFF_BYTES = 256 * 1024
+UNCHANGED = Verdict(outcome="passed", feedback="There is no change to look at.")
+
+
+class GateUnable(Exception):
+    """The gate could not do its work; that says nothing about what it was to look at."""
+
+
+def run_gate(effect: RunGate, shop: Workshop) -> None:
+    """On return the gate has a verdict about the assembled tree, or the run is parked because it could not have one."""
+    run = shop.runs.run(effect.run_id)
+    try:
+        _, assembly = review.at_gate(run, effect.kind, effect.id)
+        spec = next((spec for spec in run.gates if spec.kind == effect.kind), None)
+        if spec is None or assembly.head is None:
+            raise Overtaken
+        verdict = _look(effect, run, spec, assembly.head, shop) if assembly.has_changes else UNCHANGED
+        touched = touched_files(run, shop.repositories)
+        shop.decide(effect.run_id, lambda found: review.complete_gate(found, effect.kind, effect.id, verdict, touched))
+    except GateUnable as unable:
+        reason = str(unable)
+        _park(effect, reason, shop)
+    except AgentFailed as failed:
+        if shop.leaves(effect.run_id):
+            raise Closing from failed
+        _park(effect, failed.code, shop)
+    except Overtaken:
+        return
+
+
+def _park(effect: RunGate, reason: str, shop: Workshop) -> None:
+    try:
+        shop.decide(effect.run_id, lambda run: review.block_gate(run, effect.kind, effect.id, reason))
+    except Overtaken:
+        return
+
+
+def abandon_gate(effect: RunGate, shop: Workshop) -> None:
+    """On return nothing that had begun to look for this gate is alive."""
+    name = _name(effect)
+    shop.kill(name)
+    shop.commands.kill(shop.worktree(name))
+
+
+def _name(effect: RunGate) -> str:
+    """Return what the gate's process and worktree are called."""
+    return f"{effect.run_id}-{effect.kind}"
+
+
+def _look(effect: RunGate, run: Run, spec: GateSpec, head: Commit, shop: Workshop) -> Verdict:
+    worktree, branch = shop.worktree(_name(effect)), f"steersman/gate/{run.run_id}/{spec.kind}"
+    # Fresh for each look: what an earlier one left behind must not count. Nobody takes anything from this worktree.
+    shop.repositories.remove_worktree(shop.repository(run), worktree, branch)
+    shop.repositories.ensure_worktree(shop.repository(run), worktree, branch, head.commit)
+    try:
+        # Git can take long, and whoever abandons the gate meanwhile finds nothing to end yet.
+        review.at_gate(shop.runs.run(run.run_id), effect.kind, effect.id)
+        if spec.kind == "build-test":
+            return _build(run, spec, worktree, shop)
+        return _review(effect, run, spec, head, shop)
+    finally:
+        shop.repositories.remove_worktree(shop.repository(run), worktree, branch)
+
+
+def _build(run: Run, spec: GateSpec, worktree: Path, shop: Workshop) -> Verdict:
+    result = shop.commands.run(spec.command, worktree, spec.timeout_seconds)
+    if result.state == "interrupted" and shop.leaves(run.run_id):
+        raise Closing
+    if result.state != "exited":
+        raise GateUnable(result.state)
+    if result.exit_code == 0:
+        return Verdict(outcome="passed")
+    words = " ".join(spec.command)
+    return Verdict(outcome="revise", feedback=f"`{words}` ended with {result.exit_code}:\n\n{result.output}")
+
+
+def _review(effect: RunGate, run: Run, spec: GateSpec, head: Commit, shop: Workshop) -> Verdict:
+    diff = shop.repositories.diff(shop.repository(run), run.base.commit, head.commit, MAX_DIFF_BYTES)
+    turn_id = f"{spec.kind}-{head.tree}"
+    model_id = spec.model_id or run.model_id
+    used = output_bytes(shop.runs, run.run_id)
+    recorder = TurnRecorder(shop.runs, shop.tenure, run.run_id, run.run_id, turn_id, model_id, used)
+    request = SessionRequest(model_id=model_id, run_id=_name(effect), cwd=shop.worktree(_name(effect)))
+    with shop.session(request) as session, recorder:
+        ended = session.prompt(prompts.review_prompt(run, spec.kind, turn_id, diff), recorder)
+        verdict = read_verdict(ended.message)
+        if verdict is None:
+            ended = session.prompt(prompts.verdict_prompt(turn_id), recorder)
+            verdict = read_verdict(ended.message)
+    # A reviewer that cannot be understood has not said that the work is good.
+    return verdict or Verdict(outcome="red", feedback="unparseable_after_reask: the reviewer gave no verdict.")

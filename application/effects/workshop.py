@@ -1,0 +1,265 @@
+"""What the effects work with: the log, git, the agents that are at work now, and a place for worktrees."""
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from threading import Event as Flag
+from threading import Lock
+from uuid import uuid4
+
+from ...domain.run import Run
+from ..agent_port import AgentFailed, Agents, AgentSession, SessionRequest
+from ..caller import service
+from ..driving.tenure import Alone, Tenure
+from ..git_port import Repositories
+from ..ports import Commands, SignalFiles, Wakeups
+from ..run_log import Decision, RunLog
+
+POLL_SECONDS = 1.0
+#: How long an agent may show no sign of work.
+STALL_SECONDS = 300.0
+#: How long an agent that is being started is waited for: much longer than it may take.
+OPEN_SECONDS = 60.0
+
+
+class Closing(Exception):
+    """The service is going down: what was being done is left as it stands, and the next start goes on from there."""
+
+
+class StillOpening(Exception):
+    """An agent is being started and does not come to an end of it, so nobody can say what of it is alive."""
+
+
+class _Place:
+    """What one run has at work: nothing yet, a session, or the order to leave."""
+
+    def __init__(self) -> None:
+        self.session: AgentSession | None = None
+        self.opened = Flag()
+        #: Whether somebody ended the run: an agent that is only being started then does not begin to work.
+        self.is_killed = False
+        self.killed: tuple[int, ...] = ()
+        #: Whether whoever had it has left. It is here as long as something of its agent may be alive.
+        self.is_left = False
+        #: Held while the agent is killed, so that nobody closes it before its killer knows what was killed.
+        self.ending = Lock()
+        #: Held while the agent is stopped or continued, until that is stored.
+        self.halting = Lock()
+
+
+class Workshop:
+    """The outside of one process. Sessions are known by the run they work for, so that they can be ended from elsewhere."""
+
+    def __init__(
+        self,
+        runs: RunLog,
+        repositories: Repositories,
+        agents: Agents,
+        commands: Commands,
+        signals: SignalFiles,
+        wakeups: Wakeups,
+        worktrees: Path,
+        stall_seconds: float = STALL_SECONDS,
+        tenure: Tenure | None = None,
+    ) -> None:
+        self.runs = runs
+        self.tenure = tenure or Alone()
+        self._repositories = repositories
+        self.agents = agents
+        self.commands = commands
+        self.stall_seconds = stall_seconds
+        self._signals = signals
+        self._wakeups = wakeups
+        self._worktrees = worktrees
+        self._places: dict[str, _Place] = {}
+        self._closing = Flag()
+        self._lock = Lock()
+
+    @property
+    def repositories(self) -> Repositories:
+        """Git, for as long as this process may touch what it drives. Raises LeaseLost."""
+        self.tenure.check()
+        return self._repositories
+
+    @property
+    def signals(self) -> SignalFiles:
+        """The signal files, for as long as this process may touch what it drives. Raises LeaseLost."""
+        self.tenure.check()
+        return self._signals
+
+    @property
+    def closing(self) -> bool:
+        """Whether the service is going down."""
+        return self._closing.is_set()
+
+    def leaves(self, root: str) -> bool:
+        """Whether this process no longer drives the run, so that a dying agent says nothing about it."""
+        return self.closing or not self.tenure.holds(root)
+
+    def decide(self, root: str, decision: Decision) -> bool:
+        """Decide in the name of the service; return whether there was anything to store. Raises LeaseLost."""
+        return bool(self.runs.decide(root, decision, service(str(uuid4()), self.tenure.fence(root))))
+
+    def epoch_line(self, root: str) -> str:
+        """Return the line by which a signal file says under which lease it was written; none where there is one process."""
+        fence = self.tenure.fence(root)
+        return f"epoch {fence.epoch}\n" if fence else ""
+
+    def now(self) -> datetime:
+        """Return the present moment, in UTC."""
+        return self.runs.clock.now()
+
+    def worktree(self, run_id: str) -> Path:
+        """Return where a run's worktree is, or would be."""
+        return self._worktrees / run_id
+
+    @staticmethod
+    def repository(run: Run) -> Path:
+        """Return the run's repository."""
+        return Path(str(run.repository))
+
+    def wait_until(self, root: str, holds: Callable[[Run], bool], timeout_seconds: float) -> bool:
+        """
+        Return True as soon as the log makes *holds* true of the run, False when the time is over before.
+
+        Raises Closing, LeaseLost when this process has to let go of the run while it waits.
+        """
+        until, announced = time.monotonic() + timeout_seconds, 0
+        while True:
+            if holds(self.runs.run(root)):
+                return True
+            if self.closing:
+                raise Closing
+            self.tenure.fence(root)
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            # From the last announcement, not from the log's head: one that runs ahead of it must not make a busy loop.
+            announced = max(announced, self._wakeups.wait(announced, min(left, POLL_SECONDS)))
+
+    @contextmanager
+    def session(
+        self, request: SessionRequest, still_wanted: Callable[[], None] = lambda: None
+    ) -> Generator[AgentSession]:
+        """
+        Give an agent process with an open session; afterwards nothing of it is alive.
+
+        Raises AgentFailed, Closing, LeaseLost.
+
+        *still_wanted* is asked last, and raises to keep the agent from being started: whoever ends or pauses the run
+        after that look finds the agent here.
+        """
+        if self.closing:
+            raise Closing
+        place = self._take_place(request.run_id)
+        try:
+            still_wanted()
+            self.tenure.check()
+            session = place.session = self.agents.open(request)
+            if place.is_killed:
+                # Before anybody is told that it is open: its killer may have given up waiting for that.
+                place.killed = tuple(session.kill())
+                raise AgentFailed("agent_exited", "the agent was killed while it was being started", retryable=True)
+            place.opened.set()
+            # close() may have looked before the session was there; it must not outlive the service.
+            if self.closing:
+                raise Closing
+            yield session
+        finally:
+            place.opened.set()
+            self._leave_place(request.run_id, place)
+
+    def _take_place(self, run_id: str) -> _Place:
+        """Give a run its place, once nothing is alive of an agent that could not be ended there before."""
+        with self._lock:
+            earlier = self._places.get(run_id)
+        if earlier is not None and earlier.is_left:
+            self.kill(run_id)
+        place = _Place()
+        with self._lock:
+            self._places[run_id] = place
+        return place
+
+    def _leave_place(self, run_id: str, place: _Place) -> None:
+        place.is_left = True
+        if place.session is not None:
+            # Still in its place, so that nobody takes the run for ended while its agent lives. If it cannot be ended it
+            # stays there, for whoever ends the run, or works for it next.
+            with place.ending:
+                place.session.close()
+        self._empty(run_id, place)
+
+    def _empty(self, run_id: str, place: _Place) -> None:
+        with self._lock:
+            if self._places.get(run_id) is place:
+                del self._places[run_id]
+
+    def session_of(self, run_id: str) -> AgentSession | None:
+        """Return the session that works for a run in this process, if there is one."""
+        with self._lock:
+            place = self._places.get(run_id)
+        return place.session if place and not place.is_left else None
+
+    def opened_session_of(self, run_id: str) -> AgentSession | None:
+        """
+        Return the session of a run's agent, after waiting for one that is just being started; also of one that is ending.
+
+        Raises StillOpening.
+        """
+        with self._lock:
+            place = self._places.get(run_id)
+        if place is None:
+            return None
+        self._await_opened(run_id, place)
+        return place.session
+
+    @contextmanager
+    def halting(self, run_id: str) -> Generator[AgentSession | None]:
+        """
+        Give the session of a run's agent, if there is one, for it to be stopped or continued by nobody else meanwhile.
+
+        Raises StillOpening.
+        """
+        with self._lock:
+            place = self._places.get(run_id)
+        if place is None:
+            yield None
+            return
+        self._await_opened(run_id, place)
+        with place.halting:
+            yield place.session
+
+    def kill(self, run_id: str) -> tuple[int, ...]:
+        """
+        On return no agent that had begun to work for the run is alive. Returns the pids that were killed.
+
+        Raises AgentFailed, StillOpening: something may be alive. An agent that is being started does not begin to work.
+        """
+        with self._lock:
+            place = self._places.get(run_id)
+        if place is None:
+            return ()
+        place.is_killed = True
+        # An agent that is just being started is waited for: a kill that came too early would miss it.
+        self._await_opened(run_id, place)
+        with place.ending:
+            pids = (*place.killed, *place.session.kill()) if place.session else ()
+        if place.is_left:
+            self._empty(run_id, place)
+        return pids
+
+    @staticmethod
+    def _await_opened(run_id: str, place: _Place) -> None:
+        if not place.opened.wait(OPEN_SECONDS):
+            raise StillOpening(f"the agent of run {run_id} has been starting for more than {OPEN_SECONDS:.0f} s")
+
+    def close(self) -> None:
+        """Kill every agent; from here on their ends say nothing about their runs."""
+        self._closing.set()
+        with self._lock:
+            sessions = [place.session for place in self._places.values() if place.session]
+        for session in sessions:
+            session.kill()
+        self.commands.close()
