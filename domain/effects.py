@@ -124,9 +124,10 @@ class EraseRun(Effect, frozen=True, kw_only=True):
 
 def in_the_way(effect: Effect, other: Effect) -> bool:
     """Whether an effect has to wait for the end of another one, which may be no longer called for and not ended yet."""
-    # What clears a run away comes last: whoever is still at work would put something back.
-    clears = isinstance(effect, ClearAway | EraseRun) and other.run_id == effect.run_id
-    return clears or other.workplace == effect.workplace
+    # What clears a run away is alone with it: whoever is still at work would put something back, and whoever begins,
+    # because the run was taken up again meanwhile, would have its worktree removed under it.
+    clears = isinstance(effect, ClearAway | EraseRun) or isinstance(other, ClearAway | EraseRun)
+    return other.workplace == effect.workplace or (clears and other.run_id == effect.run_id)
 
 
 def next_effects(run: Run) -> tuple[Effect, ...]:

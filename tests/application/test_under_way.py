@@ -69,6 +69,7 @@ def test_whoever_has_to_wait_for_another_try_does_not_wait_in_front_of_others() 
             RunGate(id="r/build-test/2", run_id="r", kind="build-test"),
         ),
         (AssembleChildren(id="r/assemble/1", run_id="r"), ClearAway(id="r/clear-away", run_id="r")),
+        (ClearAway(id="r/clear-away", run_id="r"), WorkOnSubtask(id="c/work", run_id="r", child_run_id="c")),
     ],
 )
 def test_what_works_with_the_same_branch_or_worktree_begins_when_the_earlier_one_has_ended(
