@@ -118,13 +118,18 @@ def test_an_agent_that_is_just_ending_is_not_taken_for_gone() -> None:
     assert house.shop.opened_session_of("c") is None
 
 
-def test_an_agent_that_could_not_be_ended_stays_known_until_it_is() -> None:
+def left_by_an_unruly_agent() -> House:
     house = House()
     house.agents.unruly = 1
     for let in (house.agents.may_open, house.agents.may_close, house.may_leave):
         let.set()
     with pytest.raises(AgentFailed, match="killing took"):
         house.work.result()
+    return house
+
+
+def test_an_agent_that_could_not_be_ended_stays_known_until_it_is() -> None:
+    house = left_by_an_unruly_agent()
     assert house.agents.alive
     assert house.shop.opened_session_of("c") is not None
     assert house.shop.kill("c") == (4711,)
@@ -132,12 +137,7 @@ def test_an_agent_that_could_not_be_ended_stays_known_until_it_is() -> None:
 
 
 def test_no_other_agent_begins_to_work_beside_one_that_could_not_be_ended() -> None:
-    house = House()
-    house.agents.unruly = 1
-    for let in (house.agents.may_open, house.agents.may_close, house.may_leave):
-        let.set()
-    with pytest.raises(AgentFailed, match="killing took"):
-        house.work.result()
+    house = left_by_an_unruly_agent()
     (first,) = house.agents.alive
     house.have_it_worked()
     assert first.killed.is_set()
