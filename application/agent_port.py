@@ -37,6 +37,8 @@ class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     #: The child run that the process belongs to; becomes STEERSMAN_RUN_ID.
     run_id: str
     cwd: Path
+    #: What the agent may read beside it: the objects that its workplace borrows.
+    reads: tuple[Path, ...] = ()
     #: The session to load; None for a new one.
     session_id: str | None = None
 
@@ -154,10 +156,6 @@ class Agents(Protocol):
         """
         ...
 
-    def forget(self, model_id: str, directories: Sequence[Path]) -> bool:
-        """
-        On return the agent keeps no session that was opened in one of these directories; True says so.
-
-        False: it offers no way to that, or is no longer installed, so what it keeps is its own. Raises AgentFailed.
-        """
+    def forget(self, run_ids: Sequence[str]) -> None:
+        """On return nothing is left of what agents kept in their homes for these runs."""
         ...

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -29,7 +29,26 @@ class GitConflict(Exception):
 
 
 class CommitFailed(Exception):
-    """The worktree could not be committed; its files are as they were."""
+    """The workplace could not be committed; its files are as they were."""
+
+
+WorkplaceState = Literal["whole", "vanished", "replaced", "unfinished"]
+
+
+class WorkplaceLost(Exception):
+    """The workplace is not the one that was made, or not whole: what is there is never taken for a run's work."""
+
+    def __init__(self, state: WorkplaceState, message: str) -> None:
+        super().__init__(message)
+        self.state = state
+
+
+class WorkplaceUnmade(Exception):
+    """A workplace could not be made. `code` is the public word for why; nothing of the project's was changed."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Contribution(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,36 +172,48 @@ class Repositories(Protocol):
         """
         ...
 
-    def ensure_worktree(self, repository: Path, worktree: Path, branch: str, base: str) -> None:
-        """Make *branch* (at *base* if it is new) and a worktree that has it checked out, or find both as they are."""
+    def lends(self, repository: Path) -> Sequence[Path]:
+        """Return the directories of objects that a workplace of this repository reads: its own, and those it borrows."""
         ...
 
-    def commit_worktree(
-        self, repository: Path, worktree: Path, branch: str, parent: str, at: datetime, message: str
-    ) -> Commit:
+    def make_workplace(self, repository: Path, workplace: Path, base: str) -> None:
         """
-        Commit everything that is changed in the worktree on top of *parent* and move *branch* from *parent* to it.
+        Make a workplace: a repository of its own at *workplace*, with the files of *base*, that borrows the project's objects.
 
-        The commit is a function of the files, parent, time and message, so a redo makes the same one; where *branch*
-        is at it already, it is returned, also if the files changed since. Without a change nothing is committed and
-        *parent* is returned. Raises CommitFailed, GitConflict.
+        What stood there before is gone. Before anything borrows it, *base* is held by a ref of the workplace's name,
+        until `remove_workplace`. Raises WorkplaceUnmade.
         """
         ...
 
-    def reset_worktree(self, repository: Path, worktree: Path, branch: str, commit: str) -> None:
-        """Put branch and files back to *commit*; what was not committed is gone."""
+    def look_at(self, repository: Path, workplace: Path) -> WorkplaceState:
+        """
+        Return what stands there: `whole` (the one that was made last under this name, whatever its agent did in it),
+        `vanished`, `replaced` (something else stands there), or `unfinished` (it was never made to its end).
+
+        A linked worktree of an earlier release is made a workplace first, with its files as they are.
+        """
         ...
 
-    def fingerprint(self, repository: Path, worktree: Path) -> Fingerprint:
+    def commit_workplace(self, repository: Path, workplace: Path, parent: str, at: datetime, message: str) -> Commit:
         """
-        Return what the worktree holds now, changing nothing: the tree that `commit_worktree` would commit, and a digest
+        Commit everything that is changed in the workplace on top of *parent*; no branch moves.
+
+        Whatever the agent did to its own git, its files become the one commit on *parent*, and that is held by a ref of
+        the workplace's name until the next such call or `remove_workplace`, with everything below it checked to be there.
+        Without a change *parent* is returned. Nobody may write in the workplace meanwhile. Raises CommitFailed, WorkplaceLost.
+        """
+        ...
+
+    def fingerprint(self, repository: Path, workplace: Path) -> Fingerprint:
+        """
+        Return what the workplace holds now, changing nothing: the tree that `commit_workplace` would commit, and a digest
         over every file in it, ignored ones too: SHA-256 over sorted lines of relative path, NUL, SHA-256 of the
-        content in hex, LF; without `.git`, links and what cannot be read. Both are empty if there is no worktree.
+        content in hex, LF; without `.git`, links and what cannot be read. Both are empty if there is no workplace.
         """
         ...
 
-    def remove_worktree(self, repository: Path, worktree: Path, branch: str | None) -> None:
-        """Remove the worktree, its admin entry and, if named, its branch. Absent ones are no fault."""
+    def remove_workplace(self, repository: Path, workplace: Path, branch: str | None) -> None:
+        """Remove the workplace, the refs of its name and, if named, a branch. Absent ones, the repository too, are no fault."""
         ...
 
     def integrate(

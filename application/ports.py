@@ -42,8 +42,14 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
 class Commands(Protocol):
     """Commands of a project's own."""
 
-    def run(self, command: Sequence[str], cwd: Path, timeout_seconds: float) -> CommandResult:
-        """Run the command to its end, or kill it after the time. On return nothing that it started is alive."""
+    def run(
+        self, command: Sequence[str], cwd: Path, timeout_seconds: float, reads: Sequence[Path] = ()
+    ) -> CommandResult:
+        """
+        Run the command to its end, or kill it after the time. On return nothing that it started is alive.
+
+        Beside its directory it may read *reads*: the objects that its workplace borrows.
+        """
         ...
 
     def kill(self, cwd: Path) -> None:
