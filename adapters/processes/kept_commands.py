@@ -32,7 +32,9 @@ class KeptCommands:
         self._processes: dict[AgentProcess, asyncio.AbstractEventLoop] = {}
         self._until: float | None = None
 
-    def run(self, command: Sequence[str], cwd: Path, timeout_seconds: float) -> CommandResult:
+    def run(
+        self, command: Sequence[str], cwd: Path, timeout_seconds: float, reads: Sequence[Path] = ()
+    ) -> CommandResult:
         """Run the command to its end, or kill it after the time. On return nothing that it started is alive."""
         path = shutil.which(command[0], path=os.environ.get("PATH"))
         if path is None:

@@ -20,7 +20,7 @@ from ...domain.turns import InterruptedTooOften, Overtaken
 from ...domain.work_plan import SATISFIED, SETTLED, Subtask
 from ..agent_port import AgentFailed, AgentSession, SessionRequest
 from ..driving.watch_stall import StallWatch
-from ..git_port import CommitFailed, Contribution, GitConflict
+from ..git_port import CommitFailed, Contribution, GitConflict, RepositoryUnusable
 from .record_child_turn import ChildTurnRecorder
 from .workshop import Closing, Workshop
 
@@ -127,8 +127,8 @@ class _Work:
     def _prepare(self, run: Run, child: ChildRun, subtask: Subtask) -> None:
         base = self._base(run, child, subtask)
         path = self._shop.worktree(self._id)
-        self._shop.repositories.ensure_worktree(self._shop.repository(run), path, child.branch, base.commit)
-        # If we crash here, the same base is computed again and the worktree is found as it is.
+        self._shop.repositories.make_workplace(self._shop.repository(run), path, base.commit)
+        # If we crash here, the same base is computed again and the workplace is made anew.
         self._shop.decide(
             self._root, lambda run: turns.prepare_worktree(run, self._id, base, str(path), self._shop.now())
         )
@@ -170,10 +170,9 @@ class _Work:
             self._shop.decide(self._root, lambda run: child_ends.dispatch_outdated_afresh(run, self._id, now))
             return
         path = self._shop.worktree(self._id)
-        self._shop.repositories.ensure_worktree(self._shop.repository(run), path, child.branch, child.head.commit)
-        # If we crash between the two, the same commit is made again and the branch is there already.
-        self._shop.repositories.reset_worktree(self._shop.repository(run), path, child.branch, commit.commit)
+        self._shop.repositories.make_workplace(self._shop.repository(run), path, commit.commit)
         self._shop.decide(self._root, lambda run: turns.rebuild_base(run, self._id, base, commit, now))
+        self._point(run, child, child.head.commit, commit.commit)
 
     def _open_turn(self) -> bool:
         opened = self._shop.decide(self._root, lambda run: turns.open_turn(run, self._id))
@@ -248,11 +247,11 @@ class _Work:
             model_id=child.model_id,
             run_id=self._id,
             cwd=Path(str(child.worktree_path)),
+            reads=self._shop.lent(run),
             session_id=child.session_id,
         )
-        self._shop.repositories.ensure_worktree(
-            self._shop.repository(run), Path(str(child.worktree_path)), child.branch, turn.parent.commit
-        )
+        if self._shop.repositories.look_at(self._shop.repository(run), request.cwd) != "whole":
+            self._shop.repositories.make_workplace(self._shop.repository(run), request.cwd, turn.parent.commit)
         kept = child.session_id is not None
         try:
             session = self._processes.enter_context(self._shop.session(request, self._still_wanted))
@@ -270,10 +269,8 @@ class _Work:
 
     def _anew(self, run: Run, child: ChildRun, turn: Turn, request: SessionRequest) -> AgentSession:
         # The new session knows nothing of what the lost one did, so its half-done files must not be there either.
-        self._shop.repositories.reset_worktree(
-            self._shop.repository(run), Path(str(child.worktree_path)), child.branch, turn.parent.commit
-        )
-        fresh = SessionRequest(model_id=request.model_id, run_id=request.run_id, cwd=request.cwd)
+        self._shop.repositories.make_workplace(self._shop.repository(run), request.cwd, turn.parent.commit)
+        fresh = SessionRequest(model_id=request.model_id, run_id=request.run_id, cwd=request.cwd, reads=request.reads)
         return self._processes.enter_context(self._shop.session(fresh, self._still_wanted))
 
     def _still_wanted(self) -> None:
@@ -289,14 +286,24 @@ class _Work:
         commit = self._committed(run, child, turn, message)
         # If we crash here, the redo makes the same commit: parent, time and trailer come from the turn's fact.
         self._shop.decide(self._root, lambda run: turns.commit_tree(run, self._id, commit))
+        self._point(run, child, turn.parent.commit, commit.commit)
+
+    def _point(self, run: Run, child: ChildRun, old: str, new: str) -> None:
+        """Move the branch after the fact; one that is not there yet is made."""
+        repository = self._shop.repository(run)
+        try:
+            self._shop.repositories.tip(repository, child.branch)
+        except RepositoryUnusable:
+            self._shop.repositories.point_branch(repository, child.branch, None, new)
+            return
+        self._shop.repositories.point_branch(repository, child.branch, old, new)
 
     def _committed(self, run: Run, child: ChildRun, turn: Turn, message: str) -> Commit:
         for attempt in range(1, COMMIT_ATTEMPTS + 1):
             try:
-                return self._shop.repositories.commit_worktree(
+                return self._shop.repositories.commit_workplace(
                     self._shop.repository(run),
                     Path(str(child.worktree_path)),
-                    child.branch,
                     turn.parent.commit,
                     datetime.fromisoformat(turn.opened_at),
                     message,

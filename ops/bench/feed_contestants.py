@@ -105,7 +105,7 @@ def opened() -> Generator[Any]:
             runs=RunLog(log, SYSTEM_CLOCK),
             clock=SYSTEM_CLOCK,
             views=views,
-            repositories=GitRepositories(),
+            repositories=GitRepositories(home / "scratch"),
             agents=AcpAgents(None, home),
             tokens=tokens,
             feed=feed,

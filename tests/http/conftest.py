@@ -242,7 +242,7 @@ def opened(data: Path) -> Iterator[Services]:
         runs=RunLog(log, clock),
         clock=clock,
         views=views,
-        repositories=GitRepositories(),
+        repositories=GitRepositories(data / "scratch"),
         agents=AcpAgents(None, data),
         tokens=tokens,
         feed=FeedHub(log, wakeups, poll_seconds=0.1),
