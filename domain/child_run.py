@@ -103,6 +103,9 @@ class TurnInterrupted(Event, frozen=True, kw_only=True):
     found_in_history: bool
     #: Whether the agent still had the session. If not, the worktree was put back to the turn's parent.
     session_kept: bool
+    #: What was found where the child's workplace should be, if that was not it: vanished, replaced or unfinished. The
+    #: turn is asked again from its parent then, also one that had ended and was not committed.
+    workplace: str | None = None
 
 
 class TurnStarted(Event, frozen=True, kw_only=True):
@@ -130,6 +133,8 @@ class TreeCommitted(Event, frozen=True, kw_only=True):
     turn_id: str
     commit: Commit
     has_changes: bool
+    #: Whether the turn ended badly, so that this is what it had half done; whoever starts afresh goes on from it.
+    unfinished: bool = False
 
 
 class AssembleReady(Event, frozen=True, kw_only=True):
@@ -244,6 +249,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     stop_reason: str | None = None
     started: bool = False
     committed: bool = False
+    #: What was lost in this turn: its workplace (vanished, replaced, unfinished), or the agent's `session` alone.
+    lost: str | None = None
+    #: Whether a pause has asked for its end; the agent may say so as late as after the resume.
+    paused: bool = False
 
 
 class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,14 +267,18 @@ class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str
     status: ChildStatus = "pending"
     base: Commit | None = None
-    #: The last recorded commit of the branch.
+    #: The last recorded commit of the branch, and the one before it: the branch is moved after it is recorded.
     head: Commit | None = None
+    previous: Commit | None = None
     worktree_path: Text = Text(None)
     session_id: str | None = None
     turn: Turn | None = None
     interruptions: int = 0
-    #: Whether its agent has begun a turn, so that it knows its task.
+    #: Whether an agent of it has begun a turn, and whether the present session has, so that it knows its task.
     briefed: bool = False
+    session_briefed: bool = False
+    #: Whether the session must not be loaded again: the files that it knows of are gone.
+    session_gone: bool = False
     has_changes: bool = False
     capabilities: tuple[str, ...] = ()
     prior_run_id: str | None = None
@@ -279,6 +292,10 @@ class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
     rebuilt: bool = False
     #: The newest pause of this child, for whoever resumes it.
     paused: Paused | None = None
+    #: How it ended, if it ended without a result; and whether its head is what it had half done then.
+    failure: RunFailed | None = None
+    cancelled: str | None = None
+    unfinished: bool = False
 
     @property
     def stream(self) -> str:
@@ -318,7 +335,7 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
             begun = replace(child, base=event.base, head=event.base, worktree_path=event.worktree_path)
             return begun if child.status != "pending" else replace(begun, status="in_progress")
         case SessionOpened():
-            return replace(child, session_id=event.session_id, capabilities=event.capabilities)
+            return _with_session(child, event)
         case TurnOpened():
             turn = Turn(
                 turn_id=event.turn_id,
@@ -331,18 +348,22 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
             return replace(child, turn=turn, interruptions=0, rebuilt=False)
         case TurnInterrupted():
             requests = asking.ask_again(child.requests, event.turn_id)
-            return replace(child, interruptions=child.interruptions + 1, requests=requests)
+            again = replace(child, interruptions=child.interruptions + 1, requests=requests)
+            if event.workplace is None:
+                return again
+            return replace(_with_turn(again, stop_reason=None, lost=event.workplace), session_gone=True)
         case TurnStarted():
-            return replace(_with_turn(child, started=True), briefed=True)
+            return replace(_with_turn(child, started=True), briefed=True, session_briefed=True)
         case TurnEnded():
             return _with_turn(child, stop_reason=event.stop_reason)
         case TreeCommitted():
             changed = event.commit.tree != child.base.tree if child.base else event.has_changes
-            return replace(_with_turn(child, committed=True), head=event.commit, has_changes=changed)
+            committed = replace(_with_turn(child, committed=True), head=event.commit, previous=child.head)
+            return replace(committed, has_changes=changed, unfinished=event.unfinished)
         case BaseRebuilt():
-            return replace(child, base=event.base, head=event.commit, rebuilt=True)
+            return replace(child, base=event.base, head=event.commit, previous=child.head, rebuilt=True)
         case PauseBegun():
-            return replace(child, status="pausing")
+            return replace(_with_turn(child, paused=True), status="pausing")
         case Paused():
             return replace(child, status="paused", paused=event)
         case Resumed():
@@ -351,13 +372,27 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
             return replace(child, status="assemble_ready")
         case RunCompleted():
             return replace(child, status="completed")
-        case RunCancelled(reason="base_conflict"):
-            return replace(child, status="failed", discarded=True)
-        case RunFailed() | RunCancelled():
-            return replace(child, status="failed")
+        case RunFailed():
+            return replace(child, status="failed", failure=event)
+        case RunCancelled():
+            discarded = child.discarded or event.reason == "base_conflict"
+            return replace(child, status="failed", cancelled=event.reason, discarded=discarded)
         case _:
             granted = grants(child.grants, child.requests, event)
             return replace(child, requests=asking.evolve(child.requests, event), grants=granted)
+
+
+def _with_session(child: ChildRun, event: SessionOpened) -> ChildRun:
+    fresh = event.session_id != child.session_id
+    if fresh and child.session_id is not None and child.turn is not None:
+        child = _with_turn(child, lost=child.turn.lost or "session")
+    return msgspec.structs.replace(
+        child,
+        session_id=event.session_id,
+        capabilities=event.capabilities,
+        session_briefed=child.session_briefed and not fresh,
+        session_gone=False,
+    )
 
 
 def _with_turn(child: ChildRun, **changes: object) -> ChildRun:

@@ -3,9 +3,12 @@
 import hashlib
 from collections.abc import Sequence
 
+from .bad_ends import way_of
+from .child_run import ChildRun
 from .directive import Directive
 from .outcome_spec import OutcomeDraft
 from .run import Run
+from .steering_table import MAX_RECOVERY_ATTEMPTS
 from .work_plan import Subtask
 
 #: Every prompt names its turn in such a line, so that an agent's own history shows what it was asked.
@@ -27,9 +30,17 @@ def digest(prompt: str) -> str:
 
 
 def task_prompt(
-    run: Run, subtask: Subtask, turn_id: str, rounds: Sequence[Directive] = (), waiting: Sequence[Directive] = ()
+    run: Run,
+    subtask: Subtask,
+    turn_id: str,
+    rounds: Sequence[Directive] = (),
+    waiting: Sequence[Directive] = (),
+    lost: str | None = None,
 ) -> str:
-    """Return the first prompt of a subtask's child run, with every earlier round of feedback exactly once."""
+    """
+    Return a prompt for an agent that knows nothing of a subtask: what was asked, with every earlier round of feedback
+    exactly once; what came of it so far, and why that ended; and what is there now. *lost* is what this turn has lost.
+    """
     parts = [
         turn_line(turn_id),
         f"You are {subtask.assigned_agent}. You work on one part of a larger goal, in a git worktree of your own.",
@@ -45,6 +56,10 @@ def task_prompt(
         "# Rules\n\nChange files in the working directory only. Do not run git: your changes are committed for you. "
         "If something that you need is missing, say so and stop; do not invent it."
     )
+    if before := _begun_before(run, subtask):
+        parts.append(f"# What came of it so far\n\n{before}")
+    if lost is not None:
+        parts.append(f"# What is lost\n\n{_LOST.get(lost, _LOST['session'])} {_AT_LAST_COMMIT}")
     parts.append(f"# Your part: {subtask.title}\n\n{subtask.scope}")
     if rounds:
         parts.append("# Feedback on earlier attempts\n\n" + _listed(rounds))
@@ -162,6 +177,60 @@ def _made_before(run: Run, subtask: Subtask) -> str:
         return ""
     producers = (run.plan.subtasks[needed] for needed in run.plan.producers(subtask.subtask_id))
     return "\n".join(f"- {producer.title}" for producer in producers)
+
+
+_LOST = {
+    "vanished": "The working directory of this part was deleted while it was worked on.",
+    "replaced": "Something else was put in the place of this part's working directory while it was worked on.",
+    "unfinished": "The working directory of this part was found half made.",
+    "session": "Your part was begun before, and the session in which that was done is gone.",
+}
+_AT_LAST_COMMIT = (
+    "So it was made anew from the last recorded state of this part. Files that were written after that are gone; nobody "
+    "has deleted them on purpose. Look at what is there, and do what is missing."
+)
+
+
+def _begun_before(run: Run, subtask: Subtask) -> str:
+    """Say what an earlier child run made of the subtask, why it ended, and what of it is there now."""
+    before = run.children.get(subtask.prior_child_run_id or "")
+    present = run.children.get(subtask.child_run_id or "")
+    if before is None:
+        return ""
+    said = [f"{before.agent_name} worked on your part before you. {_how_it_ended(before)}"]
+    if before.failure is not None:
+        number, most = min(subtask.recovery_attempts, MAX_RECOVERY_ATTEMPTS) + 1, MAX_RECOVERY_ATTEMPTS + 1
+        said.append(f"Yours is attempt {number} of {most}; after the last one a person is asked.")
+    said.append(_what_is_left(before, is_there=present is not None and present.prior_commit is not None))
+    return "\n\n".join(said)
+
+
+def _how_it_ended(before: ChildRun) -> str:
+    if before.failure is not None:
+        code, words = before.failure.error_code, str(before.failure.message).strip()
+        # Quoted, so that nothing in an agent's last words is taken for a part of the task.
+        quoted = "\n".join(f"> {line}" for line in words.splitlines())
+        return f"{way_of(code).said} ({code})" + (f":\n\n{quoted}" if quoted else ".")
+    if before.cancelled == "base_conflict":
+        return "What it builds on was changed in the same places, so that its work did not fit any more."
+    if before.cancelled is not None:
+        return f"It was stopped ({before.cancelled})."
+    return "It came to an end, and was sent back."
+
+
+def _what_is_left(before: ChildRun, *, is_there: bool) -> str:
+    if before.head == before.base and before.prior_commit is not None and is_there:
+        return "It left nothing new; your worktree holds what was there before it."
+    if not is_there or before.head == before.base:
+        return "Nothing of its work is in your worktree."
+    if before.unfinished:
+        return (
+            "What it had half done is in your worktree, unfinished and checked by nobody. Look at it first, keep what is "
+            "good, and do what is missing."
+        )
+    if before.failure is not None or before.cancelled is not None:
+        return "What it had finished is in your worktree; what it did after that is not."
+    return "Its work is in your worktree."
 
 
 _OPENINGS = {

@@ -23,6 +23,9 @@ from steersman.application.git_port import (
     MergeOutcome,
     PathConflict,
     RepositoryUnusable,
+    WorkplaceLost,
+    WorkplaceState,
+    WorkplaceUnmade,
 )
 from steersman.application.log_port import Append, EventLog, LogUnavailable
 from steersman.application.ports import CommandResult
@@ -45,7 +48,16 @@ class MemoryGit:
         self._commits: dict[str, tuple[str, tuple[str, ...]]] = {}
         self.branches: dict[str, str] = {}
         self.conflicts: set[str] = set()
-        self.worktrees: dict[Path, tuple[str, Files]] = {}
+        self.workplaces: dict[Path, Files] = {}
+        #: Those in whose place something else stands, and what it is.
+        self.spoiled: dict[Path, WorkplaceState] = {}
+        #: The commit that each workplace's name holds, and what every commit of a workplace says.
+        self.taken: dict[str, str] = {}
+        self.messages: dict[str, str] = {}
+        #: The codes with which the next workplaces cannot be made.
+        self.unmade: list[str] = []
+        #: Whether somebody may write in a workplace now.
+        self.is_at_work: Callable[[Path], bool] = lambda _: False
         #: How many of the next commits fail.
         self.failing_commits = 0
         self.dirty = False
@@ -68,43 +80,56 @@ class MemoryGit:
     def obstacle(self, repository: Path, branch: str) -> str | None:
         return "repository_dirty" if self.dirty else None
 
-    def ensure_worktree(self, repository: Path, worktree: Path, branch: str, base: str) -> None:
-        with self._lock:
-            at = self.branches.setdefault(branch, base)
-            self.worktrees.setdefault(worktree, (branch, dict(self.files(at))))
+    def lends(self, repository: Path) -> Sequence[Path]:
+        return (repository / ".git" / "objects",)
 
-    def commit_worktree(
-        self, repository: Path, worktree: Path, branch: str, parent: str, at: datetime, message: str
-    ) -> Commit:
+    def make_workplace(self, repository: Path, workplace: Path, base: str) -> None:
         with self._lock:
+            if self.unmade:
+                raise WorkplaceUnmade(self.unmade.pop(0), f"{workplace} cannot be made")
+            self.workplaces[workplace] = dict(self.files(base))
+            self.spoiled.pop(workplace, None)
+
+    def look_at(self, repository: Path, workplace: Path) -> WorkplaceState:
+        with self._lock:
+            return self.spoiled.get(workplace, "whole") if workplace in self.workplaces else "vanished"
+
+    def spoil(self, workplace: Path, state: WorkplaceState) -> None:
+        """Let what stands there be something else than what was made: nothing at all, another directory, half of it."""
+        with self._lock:
+            if state == "vanished":
+                self.workplaces.pop(workplace, None)
+                return
+            self.workplaces[workplace] = {"foreign.txt": "of nobody here"}
+            self.spoiled[workplace] = state
+
+    def commit_workplace(self, repository: Path, workplace: Path, parent: str, at: datetime, message: str) -> Commit:
+        with self._lock:
+            assert not self.is_at_work(workplace), "somebody may write while it is committed"
             if self.failing_commits:
                 self.failing_commits -= 1
                 raise CommitFailed("the index is locked")
-            _, files = self.worktrees[worktree]
-            made = self._commit(dict(files), (parent,), f"{at} {message}")
+            if (state := self.look_at(repository, workplace)) != "whole":
+                raise WorkplaceLost(state, f"{workplace} is {state}")
+            made = self._commit(dict(self.workplaces[workplace]), (parent,), f"{at} {message}")
             if made.tree == self._named(parent).tree:
                 return self._named(parent)
-            if self.branches[branch] not in (parent, made.commit):
-                raise GitConflict(branch)
-            self.branches[branch] = made.commit
+            self.taken[workplace.name] = made.commit
+            self.messages[made.commit] = message
             return made
 
-    def reset_worktree(self, repository: Path, worktree: Path, branch: str, commit: str) -> None:
+    def fingerprint(self, repository: Path, workplace: Path) -> Fingerprint:
         with self._lock:
-            self.branches[branch] = commit
-            self.worktrees[worktree] = (branch, dict(self.files(commit)))
-
-    def fingerprint(self, repository: Path, worktree: Path) -> Fingerprint:
-        with self._lock:
-            if worktree not in self.worktrees:
+            if self.look_at(repository, workplace) != "whole":
                 return Fingerprint(tree_hash="", workspace_hash="")
-            _, files = self.worktrees[worktree]
-            tree = _digest(sorted(files.items()))
+            tree = _digest(sorted(self.workplaces[workplace].items()))
             return Fingerprint(tree_hash=tree, workspace_hash=f"w{tree}")
 
-    def remove_worktree(self, repository: Path, worktree: Path, branch: str | None) -> None:
+    def remove_workplace(self, repository: Path, workplace: Path, branch: str | None) -> None:
         with self._lock:
-            self.worktrees.pop(worktree, None)
+            self.workplaces.pop(workplace, None)
+            self.spoiled.pop(workplace, None)
+            self.taken.pop(workplace.name, None)
             if branch is not None:
                 self.branches.pop(branch, None)
 
@@ -221,7 +246,7 @@ class Session:
     @property
     def files(self) -> Files:
         """The worktree's files, to read and to change."""
-        return self._agents.git.worktrees[self.request.cwd][1]
+        return self._agents.git.workplaces[self.request.cwd]
 
     def prompt(self, text: str, observer: TurnObserver) -> TurnEnded:
         if self.killed.is_set():
@@ -287,6 +312,7 @@ class ScriptedAgents:
 
     def __init__(self, git: MemoryGit) -> None:
         self.git = git
+        git.is_at_work = lambda place: any(s.request.cwd == place and not s.stopped for s in self.alive)
         self.behave: Behaviour = writes_its_part
         self.sessions: dict[str, list[str]] = {}
         #: Where each of them was opened.
