@@ -18,6 +18,9 @@ ENDED: frozenset[ChildStatus] = frozenset({"assemble_ready", "completed", "faile
 #: How often a turn may be cut off by the death of its process or its owner before the child run fails.
 MAX_INTERRUPTIONS = 20
 
+#: What is said of a workplace that vanished because the run had ended, and was taken up again.
+CLEARED = "cleared"
+
 # Events
 
 
@@ -103,8 +106,9 @@ class TurnInterrupted(Event, frozen=True, kw_only=True):
     found_in_history: bool
     #: Whether the agent still had the session. If not, the worktree was put back to the turn's parent.
     session_kept: bool
-    #: What was found where the child's workplace should be, if that was not it: vanished, replaced or unfinished. The
-    #: turn is asked again from its parent then, also one that had ended and was not committed.
+    #: What was found where the child's workplace should be, if that was not it: vanished, replaced or unfinished, or
+    #: `cleared` if it was cleared away when the run had ended. The turn is asked again from its parent then, also one
+    #: that had ended and was not committed.
     workplace: str | None = None
 
 
@@ -292,6 +296,8 @@ class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
     rebuilt: bool = False
     #: The newest pause of this child, for whoever resumes it.
     paused: Paused | None = None
+    #: Whether its workplace was cleared away since it was made.
+    cleared: bool = False
     #: How it ended, if it ended without a result; and whether its head is what it had half done then.
     failure: RunFailed | None = None
     cancelled: str | None = None
@@ -351,7 +357,7 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
             again = replace(child, interruptions=child.interruptions + 1, requests=requests)
             if event.workplace is None:
                 return again
-            return replace(_with_turn(again, stop_reason=None, lost=event.workplace), session_gone=True)
+            return replace(_with_turn(again, stop_reason=None, lost=event.workplace), session_gone=True, cleared=False)
         case TurnStarted():
             return replace(_with_turn(child, started=True), briefed=True, session_briefed=True)
         case TurnEnded():

@@ -183,6 +183,7 @@ _LOST = {
     "vanished": "The working directory of this part was deleted while it was worked on.",
     "replaced": "Something else was put in the place of this part's working directory while it was worked on.",
     "unfinished": "The working directory of this part was found half made.",
+    "cleared": "The run had ended, so the working directory of this part was cleared away; now it goes on.",
     "session": "Your part was begun before, and the session in which that was done is gone.",
 }
 _AT_LAST_COMMIT = (
@@ -199,8 +200,8 @@ def _begun_before(run: Run, subtask: Subtask) -> str:
         return ""
     said = [f"{before.agent_name} worked on your part before you. {_how_it_ended(before)}"]
     if before.failure is not None:
-        number, most = min(subtask.recovery_attempts, MAX_RECOVERY_ATTEMPTS) + 1, MAX_RECOVERY_ATTEMPTS + 1
-        said.append(f"Yours is attempt {number} of {most}; after the last one a person is asked.")
+        most = subtask.dispatches + max(0, MAX_RECOVERY_ATTEMPTS - subtask.recovery_attempts)
+        said.append(f"Yours is attempt {subtask.dispatches} of {most}; after the last one a person is asked.")
     said.append(_what_is_left(before, is_there=present is not None and present.prior_commit is not None))
     return "\n\n".join(said)
 

@@ -1,7 +1,7 @@
 """A child's workplace and branch: asked about before each use, and never ahead of the log."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from ...domain.child_run import ChildRun, Turn
 from ...domain.git import Commit
 from ...domain.run import Run
 from ..agent_port import AgentFailed
-from ..git_port import CommitFailed, GitConflict, WorkplaceLost, WorkplaceState
+from ..git_port import CommitFailed, GitConflict, RepositoryUnusable, WorkplaceLost, WorkplaceState
 from .workshop import Workshop
 
 COMMIT_ATTEMPTS = 3
@@ -109,12 +109,12 @@ class ChildWorkplace:
         )
 
 
-def point_branches(run: Run, shop: Workshop) -> None:
+def point_branches(run: Run, children: Iterable[ChildRun], shop: Workshop) -> None:
     """Move the branches of children that ended before that was done; one that somebody else moved stays where it is."""
-    for child in run.children.values():
+    for child in children:
         if child.previous is None:
             continue
         try:
             ChildWorkplace(run.run_id, child.run_id, shop).point_branch(run, child)
-        except GitConflict as moved:
-            log.warning("somebody else moved the branch of a child run", run=child.run_id, error=str(moved))
+        except (GitConflict, RepositoryUnusable) as failed:
+            log.warning("the branch of a child run could not be moved", run=child.run_id, error=str(failed))

@@ -19,7 +19,7 @@ def clear_away(effect: ClearAway, shop: Workshop) -> None:
     merged = run.status == "completed"
     if not merged:
         # The commits stay reachable by their branches alone.
-        point_branches(run, shop)
+        point_branches(run, run.children.values(), shop)
     for child in run.children.values():
         branch = child.branch if merged else None
         shop.repositories.remove_workplace(repository, shop.worktree(child.run_id), branch)

@@ -12,7 +12,7 @@ import msgspec
 
 from ...domain import child_ends, turns
 from ...domain.bad_ends import BRANCH_MOVED, STALLED, UNCOMMITTED, BadEnd, code_of
-from ...domain.child_run import ENDED, ChildRun, Turn
+from ...domain.child_run import CLEARED, ENDED, ChildRun, Turn
 from ...domain.effects import WorkOnSubtask
 from ...domain.git import Commit, child_branch
 from ...domain.run import Run
@@ -22,7 +22,7 @@ from ..agent_port import AgentFailed, AgentSession, SessionRequest
 from ..agent_port import TurnEnded as AgentTurnEnded
 from ..driving.watch_stall import StallWatch
 from ..git_port import CommitFailed, Contribution, GitConflict, WorkplaceLost, WorkplaceUnmade
-from .child_workplace import ChildWorkplace, NotNow
+from .child_workplace import ChildWorkplace, NotNow, point_branches
 from .record_child_turn import ChildTurnRecorder
 from .record_turn import MAX_LAST_WORDS
 from .workshop import Closing, Workshop
@@ -82,6 +82,8 @@ def _end_badly(effect: WorkOnSubtask, shop: Workshop, end: BadEnd) -> None:
     except Overtaken:
         # The run was ended before its agent's end was noticed: the reason that was given first stands.
         return
+    # If we crash here, whoever goes on from it does this first.
+    point_branches(run := shop.runs.run(effect.run_id), [run.children[child_id]], shop)
 
 
 class _EndedBadly(Exception):
@@ -167,6 +169,8 @@ class _Work:
         return self._shop.decide(self._root, lambda run: child_ends.settle_child(run, self._id, self._shop.now()))
 
     def _prepare(self, run: Run, child: ChildRun, subtask: Subtask) -> None:
+        if child.prior_run_id is not None:
+            point_branches(run, [run.children[child.prior_run_id]], self._shop)
         base = self._base(run, child, subtask)
         self._place.make(run, child, base)
         # If we crash here it is made anew, from what its producers have made by then. The branch comes after the fact:
@@ -306,7 +310,7 @@ class _Work:
         """Return the open session, and whether it is the one that the child has had so far."""
         state = self._place.look(run, child)
         if state != "whole":
-            self._lose(run, child, turn, state)
+            self._lose(run, child, turn, CLEARED if child.cleared and state == "vanished" else state)
             run = self._shop.runs.run(self._root)
             child, _ = turns.child_at_work(run, self._id)
         if self._session is not None:
