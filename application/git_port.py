@@ -62,9 +62,13 @@ class Contribution(msgspec.Struct, frozen=True, kw_only=True):
 class PathConflict(msgspec.Struct, frozen=True, kw_only=True):
     """Paths on which a later child's version won over what was integrated before it; the other side is kept at `ref`."""
 
+    #: Branch and subtask of the contribution whose version stands.
     branch: str
     paths: tuple[str, ...]
     ref: str
+    subtask_id: int | None = None
+    #: The commit at `ref`: what was integrated before.
+    replaced: str | None = None
 
 
 class Integrated(msgspec.Struct, frozen=True, kw_only=True):

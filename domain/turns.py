@@ -19,6 +19,7 @@ from .child_run import (
     TurnStarted,
     WorktreePrepared,
 )
+from .conflicts import Conflict
 from .directive import MAX_EXECUTIONS, Directive, RevisionExecution
 from .event import Draft, Text
 from .expiry import expire_requests
@@ -56,12 +57,26 @@ def child_at_work(run: Run, child_run_id: str) -> tuple[ChildRun, Subtask]:
     return child, subtask
 
 
-def prepare_worktree(run: Run, child_run_id: str, base: Commit, path: str, at: datetime) -> Sequence[Draft]:
-    """The worktree stands at *base*, so the subtask runs."""
+def prepare_worktree(
+    run: Run,
+    child_run_id: str,
+    base: Commit,
+    path: str,
+    at: datetime,
+    foundation: Commit | None = None,
+    conflicts: Sequence[Conflict] = (),
+) -> Sequence[Draft]:
+    """The worktree stands at *base*, so the subtask runs. What is beyond *foundation* there, earlier authors of it left."""
     child, subtask = child_at_work(run, child_run_id)
     if child.base is not None:
         raise Overtaken
-    prepared = WorktreePrepared(base=base, worktree_path=Text(path), worktree_branch=child.branch)
+    prepared = WorktreePrepared(
+        base=base,
+        worktree_path=Text(path),
+        worktree_branch=child.branch,
+        foundation=foundation or base,
+        conflicts=tuple(conflicts),
+    )
     running = step(SubtaskRunning, subtask, "running", at)
     return (run.on_child(child_run_id, prepared), run.on_plan(running))
 
@@ -227,13 +242,16 @@ def fail_execution(run: Run, child_run_id: str, error_code: str, message: str = 
     return (*marks, *given_up, ended)
 
 
-def rebuild_base(run: Run, child_run_id: str, base: Commit, commit: Commit, at: datetime) -> Sequence[Draft]:
+def rebuild_base(
+    run: Run, child_run_id: str, base: Commit, commit: Commit, at: datetime, conflicts: Sequence[Conflict] = ()
+) -> Sequence[Draft]:
     """The child's branch has taken in what its producers made anew, so its agent looks at its part once more."""
     child, subtask = child_at_work(run, child_run_id)
     if not subtask.outdated:
         raise Overtaken
     running = run.on_plan(step(SubtaskRunning, subtask, "running", at))
-    return (run.on_child(child.run_id, BaseRebuilt(base=base, commit=commit)), running)
+    rebuilt = BaseRebuilt(base=base, commit=commit, conflicts=tuple(conflicts))
+    return (run.on_child(child.run_id, rebuilt), running)
 
 
 def commit_tree(run: Run, child_run_id: str, commit: Commit) -> Sequence[Draft]:

@@ -10,7 +10,7 @@ from ...domain.git import Commit, integration_branch
 from ...domain.run import Run
 from ...domain.turns import Overtaken
 from ..git_port import PathConflict, RepositoryUnusable
-from .work_on_subtask import contributions
+from .contributions import contributions
 from .workshop import Workshop
 
 
