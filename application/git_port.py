@@ -145,6 +145,13 @@ class MergeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     old: str | None = None
     reason: str | None = None
     conflicting_paths: tuple[str, ...] = ()
+    #: The tree of `old`.
+    old_tree: str | None = None
+    #: The tree of `commit`.
+    tree: str | None = None
+    #: Paths on which the two sides meet although they merge cleanly, so that nobody has seen the outcome there: both
+    #: have changed them since they parted, or what stands there is not simply one side's version.
+    meets: tuple[str, ...] = ()
 
 
 class RepositoryState(msgspec.Struct, frozen=True, kw_only=True):

@@ -284,6 +284,8 @@ class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
     has_changes: bool = False
     #: Whether it has committed something itself.
     has_committed: bool = False
+    #: The newest commit that it had ready for an assembly.
+    ready: str | None = None
     #: What was changed in two places on the way to where it started, or goes on from.
     conflicts: tuple[Conflict, ...] = ()
     capabilities: tuple[str, ...] = ()
@@ -386,7 +388,7 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
         case Resumed():
             return replace(child, status="in_progress" if child.base else "pending", paused=None)
         case AssembleReady():
-            return replace(child, status="assemble_ready")
+            return replace(child, status="assemble_ready", ready=event.commit_hash)
         case RunCompleted():
             return replace(child, status="completed")
         case RunCancelled(reason="base_conflict"):

@@ -5,13 +5,14 @@ from datetime import datetime
 from uuid import NAMESPACE_OID, uuid5
 
 from .answers import tend
-from .assembly import AssemblyBlocked, AssemblyStarted, ChildrenComplete, IneligibleSubtask
+from .assembly import AssemblyBlocked, ChildrenComplete, IneligibleSubtask
 from .child_run import RevisionHandedOver, RunStarted
 from .event import Draft, Text
 from .follow import follow
-from .git import child_branch, integration_branch
-from .line import left_on_branch
+from .git import child_branch
+from .line import authors, left_on_branch
 from .review import pass_gates
+from .rounds import begin_round
 from .run import Run
 from .run_records import end_deleted
 from .team import Member
@@ -143,16 +144,15 @@ def _assemble(run: Run, plan: WorkPlan) -> Sequence[Draft]:
             ineligible_subtask_ids=tuple(s.subtask_id for s in ineligible),
             ineligible_subtasks=tuple(
                 IneligibleSubtask(
-                    id=s.subtask_id, title=s.title, status=s.status, agent=s.assigned_agent, reason=s.reason
+                    id=s.subtask_id,
+                    title=s.title,
+                    status=s.status,
+                    agent=s.assigned_agent,
+                    reason=s.reason,
+                    commit=next((child.ready for child in authors(run, s) if child.ready), None),
                 )
                 for s in ineligible
             ),
         )
         return (run.coordinator(blocked),)
-    started = AssemblyStarted(
-        work_plan_id=plan.work_plan_id,
-        integration_branch=integration_branch(run.run_id),
-        subtask_count=len(plan.subtasks),
-        round=run.assembly.round + 1 if run.assembly else 1,
-    )
-    return (run.coordinator(started),)
+    return (begin_round(run, plan),)

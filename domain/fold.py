@@ -221,7 +221,10 @@ def _evolve_coordinator(run: Run, fact: Fact, at: str) -> Run:
         case GateStarted():
             return _plan(run, "assembling", stage=event.gate_kind)
         case assembling.ReviewApproved():
-            return replace(_plan(run, "assembling", stage="merge", status_reason=None), status="in_progress")
+            approved = _plan(run, "assembling", stage="merge", status_reason=None)
+            return replace(approved, status="in_progress", moved=None)
+        case assembling.BaseMoved():
+            return _move_base(run, event)
         case assembling.MergeBlocked():
             return replace(
                 _plan(run, "in_review", stage="review", status_reason=event.reason), status="awaiting_review"
@@ -233,6 +236,16 @@ def _evolve_coordinator(run: Run, fact: Fact, at: str) -> Run:
             return replace(run, worktrees_removed=True)
         case _:
             return _evolve_end(run, event)
+
+
+def _move_base(run: Run, event: assembling.BaseMoved) -> Run:
+    run = msgspec.structs.replace(run, base=event.base, moved=event)
+    if run.plan is None:
+        return run
+    # Whoever is asked to revise their work does so on top of what the branch holds now.
+    begun = [part.subtask_id for part in run.plan.subtasks.values() if part.child_run_id is not None]
+    plan = work_plan.change_subtasks(run.plan, begun, lambda s: msgspec.structs.replace(s, outdated=True))
+    return msgspec.structs.replace(run, plan=plan)
 
 
 def _evolve_end(run: Run, event: Event) -> Run:

@@ -3,7 +3,9 @@
 import hashlib
 from collections.abc import Sequence
 
+from .conflicts import Conflict
 from .directive import Directive
+from .line import conflicts_met, conflicts_over, left_on_branch
 from .outcome_spec import OutcomeDraft
 from .run import Run
 from .work_plan import Subtask
@@ -41,6 +43,12 @@ def task_prompt(
     made = _made_before(run, subtask)
     if made:
         parts.append(f"# Already done, and in your worktree\n\n{made}")
+    if left_on_branch(run, subtask) is not None:
+        parts.append(
+            "# Begun before you\n\nSomebody has worked on your part before. What they committed is in your worktree: "
+            "go on from it, and leave what is good as it is."
+        )
+    parts.extend(_conflicts(run, subtask, conflicts_met(run, subtask)))
     parts.append(
         "# Rules\n\nChange files in the working directory only. Do not run git: your changes are committed for you. "
         "If something that you need is missing, say so and stop; do not invent it."
@@ -53,15 +61,26 @@ def task_prompt(
 
 
 def revision_prompt(
-    turn_id: str, before: Sequence[Directive], waiting: Sequence[Directive], *, rebuilt: bool = False
+    run: Run,
+    subtask: Subtask,
+    turn_id: str,
+    before: Sequence[Directive],
+    waiting: Sequence[Directive],
+    *,
+    rebuilt: bool = False,
 ) -> str:
     """Return the prompt that takes corrections to an agent that has worked already."""
     parts = [turn_line(turn_id)]
+    conflicts = list(conflicts_met(run, subtask)) if rebuilt else []
+    if any(not directive.direct for directive in waiting):
+        # It is the assembled work that is to be changed, so its authors hear what became of their part in it.
+        conflicts += conflicts_over(run, subtask)
     if rebuilt:
         parts.append(
             "What your part builds on has been changed since you finished, and your worktree holds the new version. "
             "Look at your part again and bring it in line."
         )
+    parts.extend(_conflicts(run, subtask, conflicts))
     if before:
         parts.append("# Earlier feedback, which still holds\n\n" + _listed(before))
     parts.extend(_said(directive) for directive in waiting)
@@ -162,6 +181,34 @@ def _made_before(run: Run, subtask: Subtask) -> str:
         return ""
     producers = (run.plan.subtasks[needed] for needed in run.plan.producers(subtask.subtask_id))
     return "\n".join(f"- {producer.title}" for producer in producers)
+
+
+def _conflicts(run: Run, subtask: Subtask, conflicts: Sequence[Conflict]) -> list[str]:
+    if not conflicts:
+        return []
+    lines = [
+        f"- `{path}`: {_whose(run, subtask, conflict)} stands; {_other(conflict, str(path))}"
+        for conflict in dict.fromkeys(conflicts)
+        for path in conflict.paths
+    ]
+    return [
+        "# Changed in two places\n\nThese files were changed in the same places by two sides at once. Only one version "
+        "of each stands, the other one is kept by git. See to it, as far as it is about your part, that nothing is lost "
+        "that is needed.\n\n" + "\n".join(lines)
+    ]
+
+
+def _whose(run: Run, subtask: Subtask, conflict: Conflict) -> str:
+    if conflict.subtask_id == subtask.subtask_id:
+        return "the version of your part"
+    other = run.plan.subtasks.get(conflict.subtask_id or 0) if run.plan else None
+    return f"the version of the part {other.title!s}" if other else f"the version of {conflict.branch}"
+
+
+def _other(conflict: Conflict, path: str) -> str:
+    if conflict.replaced is None:
+        return f"the other one is kept at {conflict.ref}"
+    return f"`git show {conflict.replaced}:{path}` (the only use of git that you need) prints the other one"
 
 
 _OPENINGS = {

@@ -133,7 +133,7 @@ def _prompt(run: Run, child: ChildRun, subtask: Subtask, turn_id: str, waiting: 
         # It knows nothing of its task, nor of what was said to the one before it.
         return prompts.task_prompt(run, subtask, turn_id, before, waiting)
     earlier = [d for d in before if not d.direct] if any(not d.direct for d in waiting) else []
-    return prompts.revision_prompt(turn_id, earlier, waiting, rebuilt=child.rebuilt)
+    return prompts.revision_prompt(run, subtask, turn_id, earlier, waiting, rebuilt=child.rebuilt)
 
 
 def prompt_anew(run: Run, child_run_id: str) -> str:

@@ -8,14 +8,11 @@ from ...domain.child_run import ChildRun
 from ...domain.conflicts import Conflict
 from ...domain.event import Text
 from ...domain.git import Commit
-from ...domain.line import left_on_branch
+from ...domain.line import contributes, left_on_branch
 from ...domain.run import Run
-from ...domain.work_plan import SATISFIED, SETTLED, Subtask
+from ...domain.work_plan import Subtask
 from ..git_port import Contribution, Integrated, PathConflict
 from .workshop import Workshop
-
-#: Subtasks whose work, if there is any, nothing builds on.
-UNSATISFYING = SETTLED - SATISFIED
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,8 +32,7 @@ def contributions(run: Run, subtask_ids: tuple[int, ...]) -> tuple[Contribution,
     made: list[Contribution] = []
     for subtask_id in subtask_ids:
         subtask = run.plan.subtasks[subtask_id]
-        # What is being revised still counts with what it has committed: nothing is built as if it were not there.
-        left = left_on_branch(run, subtask) if subtask.status not in UNSATISFYING else None
+        left = contributes(run, subtask)
         if left is not None:
             made.append(Contribution(subtask_id=subtask_id, branch=left.branch, commit=left.commit))
     return tuple(made)
@@ -44,7 +40,9 @@ def contributions(run: Run, subtask_ids: tuple[int, ...]) -> tuple[Contribution,
 
 def first_base(run: Run, child: ChildRun, subtask: Subtask, shop: Workshop) -> Base:
     """Return what a new child starts from: what its producers made, and what the author before it left on its branch."""
-    return _based(run, child, subtask, left_on_branch(run, subtask), shop)
+    left = left_on_branch(run, subtask)
+    own = left and Contribution(subtask_id=subtask.subtask_id, branch=left.branch, commit=left.commit)
+    return _based(run, child, subtask, own, shop)
 
 
 def rebuilt_base(run: Run, child: ChildRun, subtask: Subtask, shop: Workshop) -> Base:
