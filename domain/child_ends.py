@@ -34,7 +34,9 @@ from .work_plan import (
 
 
 def settle_child(run: Run, child_run_id: str, at: datetime) -> Sequence[Draft]:
-    """The child has nothing left to do: its work is ready for the assembly, or it made none. Nothing while it is paused."""
+    """
+    The child has nothing left to do: its line's work is ready for the assembly, or there is none. Nothing while it is paused.
+    """
     child, subtask = child_at_work(run, child_run_id)
     if child.turn is None or not child.turn.committed or child.head is None:
         raise Overtaken
@@ -50,6 +52,7 @@ def settle_child(run: Run, child_run_id: str, at: datetime) -> Sequence[Draft]:
         tree_hash=child.head.tree,
         commit_hash=child.head.commit,
         has_changes=True,
+        handed_on_from=None if child.has_committed else child.prior_run_id,
     )
     return _both(run, child, ready, step(SubtaskAssembleReady, subtask, "assemble_ready", at))
 

@@ -7,6 +7,7 @@ import msgspec
 
 from . import asking
 from .asking import Request, grants
+from .conflicts import Conflict
 from .event import Event, Text
 from .git import Commit
 
@@ -42,13 +43,21 @@ class RunStarted(Event, frozen=True, kw_only=True):
 
 
 class WorktreePrepared(Event, frozen=True, kw_only=True):
-    """The child's branch and worktree stand at their base: the originating commit and what its producers made."""
+    """
+    The child's branch and worktree stand at their base: the originating commit, what its producers made, and what earlier
+    authors of its subtask left.
+    """
 
     TOPIC: ClassVar[str] = "run.worktree_prepared"
 
     base: Commit
     worktree_path: Text
     worktree_branch: str
+    #: The base without what the subtask's earlier authors left: only what lies beyond this is the subtask's own work.
+    #: Null in facts of earlier releases.
+    foundation: Commit | None = None
+    #: What was changed in two places on the way to the base.
+    conflicts: tuple[Conflict, ...] = ()
 
 
 class BaseRebuilt(Event, frozen=True, kw_only=True):
@@ -58,6 +67,8 @@ class BaseRebuilt(Event, frozen=True, kw_only=True):
 
     base: Commit
     commit: Commit
+    #: What was changed in two places on the way to the base.
+    conflicts: tuple[Conflict, ...] = ()
 
 
 class RevisionHandedOver(Event, frozen=True, kw_only=True):
@@ -154,6 +165,8 @@ class AssembleReady(Event, frozen=True, kw_only=True):
     commit_hash: str
     has_changes: bool
     rai_safety_flagged: bool = False
+    #: The child run whose work this is, where this one was satisfied with it and committed nothing itself.
+    handed_on_from: str | None = None
 
 
 class NoChangesProduced(Event, frozen=True, kw_only=True):
@@ -270,6 +283,7 @@ class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
     #: When the run was created: the time of the merge commits under its base, so that a redo makes the same ones.
     created_at: str
     status: ChildStatus = "pending"
+    #: What it builds on: all beyond it is the work of its subtask's line of authors.
     base: Commit | None = None
     #: The last recorded commit of the branch, and the one before it: the branch is moved after it is recorded.
     head: Commit | None = None
@@ -283,7 +297,14 @@ class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
     session_briefed: bool = False
     #: Whether the session must not be loaded again: the files that it knows of are gone.
     session_gone: bool = False
+    #: Whether its branch holds work of its subtask, whichever of the subtask's authors committed it.
     has_changes: bool = False
+    #: Whether it has committed something itself.
+    has_committed: bool = False
+    #: The newest commit that it had ready for an assembly.
+    ready: str | None = None
+    #: What was changed in two places on the way to where it started, or goes on from.
+    conflicts: tuple[Conflict, ...] = ()
     capabilities: tuple[str, ...] = ()
     prior_run_id: str | None = None
     prior_commit: str | None = None
@@ -338,7 +359,15 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
     replace = msgspec.structs.replace
     match event:
         case WorktreePrepared():
-            begun = replace(child, base=event.base, head=event.base, worktree_path=event.worktree_path)
+            foundation = event.foundation or event.base
+            begun = replace(
+                child,
+                base=foundation,
+                head=event.base,
+                has_changes=event.base.tree != foundation.tree,
+                worktree_path=event.worktree_path,
+                conflicts=event.conflicts,
+            )
             return begun if child.status != "pending" else replace(begun, status="in_progress")
         case SessionOpened():
             return _with_session(child, event)
@@ -364,10 +393,23 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
             return _with_turn(child, stop_reason=event.stop_reason)
         case TreeCommitted():
             changed = event.commit.tree != child.base.tree if child.base else event.has_changes
-            committed = replace(_with_turn(child, committed=True), head=event.commit, previous=child.head)
+            committed = replace(
+                _with_turn(child, committed=True),
+                head=event.commit,
+                previous=child.head,
+                has_committed=child.has_committed or event.has_changes,
+            )
             return replace(committed, has_changes=changed, unfinished=event.unfinished)
         case BaseRebuilt():
-            return replace(child, base=event.base, head=event.commit, previous=child.head, rebuilt=True)
+            return replace(
+                child,
+                base=event.base,
+                head=event.commit,
+                previous=child.head,
+                has_changes=event.commit.tree != event.base.tree,
+                conflicts=event.conflicts,
+                rebuilt=True,
+            )
         case PauseBegun():
             return replace(_with_turn(child, paused=True), status="pausing")
         case Paused():
@@ -375,7 +417,7 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
         case Resumed():
             return replace(child, status="in_progress" if child.base else "pending", paused=None)
         case AssembleReady():
-            return replace(child, status="assemble_ready")
+            return replace(child, status="assemble_ready", ready=event.commit_hash)
         case RunCompleted():
             return replace(child, status="completed")
         case RunFailed():

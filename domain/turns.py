@@ -20,6 +20,7 @@ from .child_run import (
     TurnStarted,
     WorktreePrepared,
 )
+from .conflicts import Conflict
 from .directive import MAX_EXECUTIONS, Directive, RevisionExecution
 from .event import Draft, Text
 from .expiry import expire_requests
@@ -57,12 +58,26 @@ def child_at_work(run: Run, child_run_id: str) -> tuple[ChildRun, Subtask]:
     return child, subtask
 
 
-def prepare_worktree(run: Run, child_run_id: str, base: Commit, path: str, at: datetime) -> Sequence[Draft]:
-    """The worktree stands at *base*, so the subtask runs."""
+def prepare_worktree(
+    run: Run,
+    child_run_id: str,
+    base: Commit,
+    path: str,
+    at: datetime,
+    foundation: Commit | None = None,
+    conflicts: Sequence[Conflict] = (),
+) -> Sequence[Draft]:
+    """The worktree stands at *base*, so the subtask runs. What is beyond *foundation* there, earlier authors of it left."""
     child, subtask = child_at_work(run, child_run_id)
     if child.base is not None:
         raise Overtaken
-    prepared = WorktreePrepared(base=base, worktree_path=Text(path), worktree_branch=child.branch)
+    prepared = WorktreePrepared(
+        base=base,
+        worktree_path=Text(path),
+        worktree_branch=child.branch,
+        foundation=foundation or base,
+        conflicts=tuple(conflicts),
+    )
     running = step(SubtaskRunning, subtask, "running", at)
     return (run.on_child(child_run_id, prepared), run.on_plan(running))
 
@@ -119,7 +134,7 @@ def _prompt(run: Run, child: ChildRun, subtask: Subtask, turn_id: str, waiting: 
         # It knows nothing of its task, nor of what was said to the one before it.
         return prompts.task_prompt(run, subtask, turn_id, before, waiting)
     earlier = [d for d in before if not d.direct] if any(not d.direct for d in waiting) else []
-    return prompts.revision_prompt(turn_id, earlier, waiting, rebuilt=child.rebuilt)
+    return prompts.revision_prompt(run, subtask, turn_id, earlier, waiting, rebuilt=child.rebuilt)
 
 
 def prompt_now(run: Run, child_run_id: str, *, asked: bool) -> str:
@@ -265,13 +280,16 @@ def fail_execution(run: Run, child_run_id: str, error_code: str, message: str = 
     return (*marks, *given_up, ended)
 
 
-def rebuild_base(run: Run, child_run_id: str, base: Commit, commit: Commit, at: datetime) -> Sequence[Draft]:
+def rebuild_base(
+    run: Run, child_run_id: str, base: Commit, commit: Commit, at: datetime, conflicts: Sequence[Conflict] = ()
+) -> Sequence[Draft]:
     """The child's branch has taken in what its producers made anew, so its agent looks at its part once more."""
     child, subtask = child_at_work(run, child_run_id)
     if not subtask.outdated:
         raise Overtaken
     running = run.on_plan(step(SubtaskRunning, subtask, "running", at))
-    return (run.on_child(child.run_id, BaseRebuilt(base=base, commit=commit)), running)
+    rebuilt = BaseRebuilt(base=base, commit=commit, conflicts=tuple(conflicts))
+    return (run.on_child(child.run_id, rebuilt), running)
 
 
 def commit_tree(run: Run, child_run_id: str, commit: Commit) -> Sequence[Draft]:

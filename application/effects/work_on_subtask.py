@@ -6,7 +6,6 @@ here after a crash does exactly what the dead one would have done next.
 """
 
 from contextlib import ExitStack
-from datetime import datetime
 
 import msgspec
 
@@ -14,23 +13,21 @@ from ...domain import child_ends, turns
 from ...domain.bad_ends import BRANCH_MOVED, STALLED, UNCOMMITTED, BadEnd, code_of
 from ...domain.child_run import CLEARED, ENDED, ChildRun, Turn
 from ...domain.effects import WorkOnSubtask
-from ...domain.git import Commit, child_branch
 from ...domain.run import Run
 from ...domain.turns import MAX_MESSAGE_CHARACTERS, InterruptedTooOften, Overtaken
-from ...domain.work_plan import SATISFIED, SETTLED, Subtask
+from ...domain.work_plan import Subtask
 from ..agent_port import AgentFailed, AgentSession, SessionRequest
 from ..agent_port import TurnEnded as AgentTurnEnded
 from ..driving.watch_stall import StallWatch
-from ..git_port import CommitFailed, Contribution, GitConflict, WorkplaceLost, WorkplaceUnmade
+from ..git_port import CommitFailed, GitConflict, WorkplaceLost, WorkplaceUnmade
 from .child_workplace import ChildWorkplace, NotNow, point_branches
+from .contributions import conflict_of, first_base, rebuilt_base
 from .record_child_turn import ChildTurnRecorder
 from .record_turn import MAX_LAST_WORDS
 from .workshop import Closing, Workshop
 
 #: How long a paused child's thread waits before it looks again; the log wakes it earlier.
 PAUSE_SECONDS = 3_600.0
-#: Subtasks whose work, if there is any, nothing builds on.
-UNSATISFYING = SETTLED - SATISFIED
 #: More passes than any child run needs; a loop that does not get on is a fault, not work.
 MAX_PASSES = 10_000
 
@@ -171,53 +168,33 @@ class _Work:
     def _prepare(self, run: Run, child: ChildRun, subtask: Subtask) -> None:
         if child.prior_run_id is not None:
             point_branches(run, [run.children[child.prior_run_id]], self._shop)
-        base = self._base(run, child, subtask)
-        self._place.make(run, child, base)
+        base = first_base(run, child, subtask, self._shop)
+        conflicts = [conflict_of(found) for found in base.conflicts]
+        self._place.make(run, child, base.commit)
         # If we crash here it is made anew, from what its producers have made by then. The branch comes after the fact:
         # so it is never at another base than the recorded one.
         path = str(self._place.path(child))
-        self._shop.decide(self._root, lambda run: turns.prepare_worktree(run, self._id, base, path, self._shop.now()))
-
-    def _base(self, run: Run, child: ChildRun, subtask: Subtask) -> Commit:
-        """Return what the child starts from: what its producers made, and what an earlier child left on its branch."""
-        made = contributions(run, run.plan.producers(subtask.subtask_id) if run.plan else ())
-        if child.prior_commit is not None:
-            prior = Contribution(
-                subtask_id=subtask.subtask_id, branch=child_branch(child.prior_run_id or ""), commit=child.prior_commit
-            )
-            made = (*made, prior)
-        return self._integrated(run, child, subtask, run.base, made)[0]
-
-    def _integrated(
-        self, run: Run, child: ChildRun, subtask: Subtask, onto: Commit, made: tuple[Contribution, ...]
-    ) -> tuple[Commit, bool]:
-        if not made:
-            return onto, True
-        integrated = self._shop.repositories.integrate(
-            self._shop.repository(run),
-            run.run_id,
-            onto.commit,
-            made,
-            datetime.fromisoformat(child.created_at),
-            f"Bring together what subtask {subtask.subtask_id} builds on\n\nSteersman-Run: {run.run_id}\n",
+        self._shop.decide(
+            self._root,
+            lambda run: turns.prepare_worktree(
+                run, self._id, base.commit, path, self._shop.now(), base.foundation, conflicts
+            ),
         )
-        return Commit(commit=integrated.commit, tree=integrated.tree), not integrated.conflicts
 
     def _rebuild(self, run: Run, child: ChildRun, subtask: Subtask) -> None:
         """Take what the producers made anew into the child's branch, under its own work."""
         assert child.head is not None, "only what was committed can be outdated"
-        made = contributions(run, run.plan.producers(subtask.subtask_id) if run.plan else ())
-        base, _ = self._integrated(run, child, subtask, run.base, made)
-        own = Contribution(subtask_id=subtask.subtask_id, branch=child.branch, commit=child.head.commit)
-        commit, clean = self._integrated(run, child, subtask, base, (own,))
-        now = self._shop.now()
-        if not clean:
+        base, now = rebuilt_base(run, child, subtask, self._shop), self._shop.now()
+        if not base.clean:
             self._shop.decide(self._root, lambda run: child_ends.dispatch_outdated_afresh(run, self._id, now))
             return
         self._let_go()
+        conflicts = [conflict_of(found) for found in base.conflicts]
         # If we crash behind this, it is made anew once more; the branch comes after the fact.
-        self._place.make(run, child, commit)
-        self._shop.decide(self._root, lambda run: turns.rebuild_base(run, self._id, base, commit, now))
+        self._place.make(run, child, base.commit)
+        self._shop.decide(
+            self._root, lambda run: turns.rebuild_base(run, self._id, base.foundation, base.commit, now, conflicts)
+        )
 
     def _open_turn(self) -> bool:
         opened = self._shop.decide(self._root, lambda run: turns.open_turn(run, self._id))
@@ -376,17 +353,3 @@ def _with_words(message: str, last_words: str) -> str:
 def _in_turn(child: ChildRun) -> bool:
     """Whether the child's agent has not yet ended its turn."""
     return child.turn is not None and child.turn.stop_reason is None
-
-
-def contributions(run: Run, subtask_ids: tuple[int, ...]) -> tuple[Contribution, ...]:
-    """Return what these subtasks' children committed, in the given order; those without a change have no part."""
-    if run.plan is None:
-        return ()
-    made: list[Contribution] = []
-    for subtask_id in subtask_ids:
-        subtask = run.plan.subtasks[subtask_id]
-        child = run.children.get(subtask.child_run_id or "")
-        # What is being revised still counts with what it has committed: nothing is built as if it were not there.
-        if subtask.status not in UNSATISFYING and child is not None and child.head is not None and child.has_changes:
-            made.append(Contribution(subtask_id=subtask_id, branch=child.branch, commit=child.head.commit))
-    return tuple(made)
