@@ -4,6 +4,7 @@ from ...domain import review
 from ...domain.effects import ClearAway
 from ...domain.turns import Overtaken
 from .answer_question import answering_branch, answering_name
+from .child_workplace import point_branches
 from .workshop import Workshop
 
 
@@ -16,6 +17,9 @@ def clear_away(effect: ClearAway, shop: Workshop) -> None:
     run = shop.runs.run(effect.run_id)
     repository = shop.repository(run)
     merged = run.status == "completed"
+    if not merged:
+        # The commits stay reachable by their branches alone.
+        point_branches(run, run.children.values(), shop)
     for child in run.children.values():
         branch = child.branch if merged else None
         shop.repositories.remove_workplace(repository, shop.worktree(child.run_id), branch)

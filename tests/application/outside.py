@@ -68,6 +68,12 @@ class MemoryGit:
         """Return what a commit holds."""
         return self._trees[self._commits[commit][0]]
 
+    def commit_to(self, branch: str, files: Files) -> None:
+        """Let somebody commit these files to a branch."""
+        with self._lock:
+            at = self.branches[branch]
+            self.branches[branch] = self._commit(self.files(at) | files, (at,), "somebody").commit
+
     def settings(self, repository: Path) -> dict[str, object]:
         """Say nothing about what agents may do."""
         return {}
@@ -149,7 +155,15 @@ class MemoryGit:
                 if lost:
                     ref = f"refs/steersman/conflicts/{run_id}/{contribution.subtask_id}"
                     self.conflicts.add(ref)
-                    conflicts.append(PathConflict(branch=contribution.branch, paths=lost, ref=ref))
+                    conflicts.append(
+                        PathConflict(
+                            branch=contribution.branch,
+                            paths=lost,
+                            ref=ref,
+                            subtask_id=contribution.subtask_id,
+                            replaced=head,
+                        )
+                    )
                 head = self._commit(files, (head, contribution.commit), f"{at} {message}").commit
             named, changed = self._named(head), self.files(head) != self.files(base)
             return Integrated(commit=named.commit, tree=named.tree, has_changes=changed, conflicts=tuple(conflicts))
@@ -172,13 +186,27 @@ class MemoryGit:
             if self.dirty:
                 return MergeOutcome(state="blocked", reason="repository_dirty")
             old = self.branches[branch]
+            at_old = self._named(old).tree
+            if approved.commit in self._ancestors(old):
+                return MergeOutcome(state="merged", commit=old, old=old, old_tree=at_old, tree=at_old)
             if old in self._ancestors(approved.commit):
-                return MergeOutcome(state="merged", commit=approved.commit, old=old)
+                return MergeOutcome(
+                    state="merged", commit=approved.commit, old=old, old_tree=at_old, tree=approved.tree
+                )
             files, lost = self._merged(old, approved.commit)
             if lost:
-                return MergeOutcome(state="conflicted", old=old, conflicting_paths=lost)
+                return MergeOutcome(state="conflicted", old=old, old_tree=at_old, conflicting_paths=lost)
             made = self._commit(files, (old, approved.commit), f"{at} {message}")
-            return MergeOutcome(state="merged", commit=made.commit, old=old)
+            common = self.files(self._parted(old, approved.commit))
+            meets = _changed(common, self.files(old)) & _changed(common, self.files(approved.commit))
+            return MergeOutcome(
+                state="merged",
+                commit=made.commit,
+                old=old,
+                old_tree=at_old,
+                tree=made.tree,
+                meets=tuple(sorted(meets)),
+            )
 
     def merge(self, repository: Path, branch: str, old: str, new: str) -> MergeOutcome:
         with self._lock:
@@ -188,8 +216,7 @@ class MemoryGit:
             return MergeOutcome(state="merged", commit=new, old=old)
 
     def changed_files(self, repository: Path, base: str, head: str) -> Sequence[ChangedFile]:
-        before, after = self.files(base), self.files(head)
-        paths = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+        paths = sorted(_changed(self.files(base), self.files(head)))
         return [ChangedFile(path=path, status="modified", added_lines=1, removed_lines=0) for path in paths]
 
     def _commit(self, files: Files, parents: tuple[str, ...], message: str) -> Commit:
@@ -210,15 +237,21 @@ class MemoryGit:
                 left.extend(self._commits[at][1])
         return found
 
-    def _merged(self, ours: str, theirs: str) -> tuple[Files, tuple[str, ...]]:
+    def _parted(self, ours: str, theirs: str) -> str:
         behind = self._ancestors(ours)
         shared = [at for at in self._ancestors(theirs) if at in behind]
-        best = next(at for at in shared if not any(at in self._ancestors(other)[1:] for other in shared))
-        common = self.files(best)
+        return next(at for at in shared if not any(at in self._ancestors(other)[1:] for other in shared))
+
+    def _merged(self, ours: str, theirs: str) -> tuple[Files, tuple[str, ...]]:
+        common = self.files(self._parted(ours, theirs))
         mine, other, lost = dict(self.files(ours)), self.files(theirs), list[str]()
         for path in sorted(mine.keys() | other.keys() | common.keys()):
+            merged = _merged_text(common.get(path, ""), mine.get(path, ""), other.get(path, ""))
             was, here, there = common.get(path), mine.get(path), other.get(path)
             if there == was or there == here:
+                continue
+            if here != was and merged is not None and None not in (was, here, there):
+                mine[path] = merged
                 continue
             if here != was:
                 lost.append(path)
@@ -226,6 +259,23 @@ class MemoryGit:
             if there is not None:
                 mine[path] = there
         return mine, tuple(lost)
+
+
+def _changed(before: Files, after: Files) -> set[str]:
+    return {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+
+
+def _merged_text(was: str, here: str, there: str) -> str | None:
+    """Return both sides' lines where they changed different ones, None where that is not so simple."""
+    lines = [text.split("\n") for text in (was, here, there)]
+    if len({len(found) for found in lines}) > 1:
+        return None
+    merged: list[str] = []
+    for old, mine, other in zip(*lines, strict=True):
+        if mine != old and other not in (old, mine):
+            return None
+        merged.append(other if mine == old else mine)
+    return "\n".join(merged)
 
 
 class Session:
