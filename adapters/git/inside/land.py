@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +18,7 @@ from .shell import Failed, Git
 
 SETTINGS = {"core.quotePath": "false", "core.splitIndex": "false", "checkout.workers": "0", "core.fsync": "none"}
 LINK = "160000"
+NOTHING = "000000"
 #: Ends the word for a failure after which files may have moved.
 HALF_WAY = ":half_way"
 
@@ -90,11 +92,47 @@ class _Landing:
                 raise Failed("repository_dirty", "there are changes that are not committed")
         if not self._changes:
             return
+        self._check_free()
         self.adopt(is_begun=False)
         code, _ = self._git.try_("read-tree", "-m", "-u", "--dry-run", self._old, self._new)
         if code:
             raise Failed(_reason(self._git.words), self._git.words)
         self._try_filters()
+
+    def _check_free(self) -> None:
+        """Raise Failed where something untracked, ignored or not, stands in the way: git would write over what is ignored."""
+        changed = {change.path: change for change in self._changes}
+        coming = [change for change in self._changes if change.new_mode != NOTHING]
+        here = [change.path for change in coming if change.old_mode == NOTHING]
+        found = self._contents(here)
+        for change in coming:
+            above = change.path
+            while above := above.rpartition(b"/")[0]:
+                if self._bars(above, changed):
+                    raise Failed("untracked_would_be_overwritten", os.fsdecode(above))
+            becomes_file = change.old_mode == LINK != change.new_mode
+            if change.old_mode != NOTHING and not becomes_file:
+                continue
+            if found.get(change.path, ("", ""))[1] != change.new and self._is_taken(change, changed):
+                raise Failed("untracked_would_be_overwritten", os.fsdecode(change.path))
+
+    def _bars(self, path: bytes, changed: dict[bytes, "_Change"]) -> bool:
+        """Return whether what stands at a path neither is a directory to write in nor makes room for one."""
+        found = _lstat(path)
+        if found is None:
+            return False
+        if path in changed and changed[path].old_mode == LINK:
+            # A submodule's files are its own repository's, and git does not see ours among them.
+            return not stat.S_ISDIR(found.st_mode) or any(_files(path))
+        return not stat.S_ISDIR(found.st_mode) and path not in changed
+
+    def _is_taken(self, change: "_Change", changed: dict[bytes, "_Change"]) -> bool:
+        found = _lstat(change.path)
+        if found is None:
+            return False
+        if change.new_mode == LINK or not stat.S_ISDIR(found.st_mode):
+            return True
+        return any(path not in changed for path in _files(change.path))
 
     def _try_filters(self) -> None:
         """Run the filters of the new files aside. What fails must fail before anything moves."""
@@ -124,7 +162,7 @@ class _Landing:
         In a move that was begun, also those that are neither the old nor the new ones: edited since, they stay, as changes.
         """
         edits = list[bytes]()
-        there = [change for change in self._changes if not change.is_link and (is_begun or change.old_mode == "000000")]
+        there = [change for change in self._changes if not change.is_link and (is_begun or change.old_mode == NOTHING)]
         found = self._contents([change.path for change in there])
         for change in there:
             mode, name = found.get(change.path, ("", ""))
@@ -168,6 +206,24 @@ class _Landing:
         absent = self._git.records("diff-files", "--name-only", "-z", "--diff-filter=D", "--ignore-submodules=all")
         if code or (absent and self._request["mode"] == "move"):
             raise Failed("files_missing" + HALF_WAY, "git moved the files, and they are not those of the new commit")
+
+
+def _lstat(path: bytes) -> os.stat_result | None:
+    with suppress(OSError):
+        return os.lstat(path)
+    return None
+
+
+def _files(directory: bytes) -> Iterator[bytes]:
+    """Yield what stands below a directory and is no directory itself."""
+    left = [directory]
+    while left:
+        with os.scandir(left.pop()) as found:
+            for item in found:
+                if item.is_dir(follow_symlinks=False):
+                    left.append(item.path)
+                else:
+                    yield item.path
 
 
 def _name(content: bytes) -> str:

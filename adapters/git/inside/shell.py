@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-
 SLOW_SECONDS = 5.0
 #: How many letters of git's words are passed on.
 WORDS = 2_000
