@@ -16,7 +16,10 @@ class RepositoryUnusable(Exception):
     The directory cannot serve as a project's repository.
 
     `code` is one of workspace_missing, not_a_repository, bare_repository, no_commit, unborn_branch, detached_head,
-    unsupported_repository (SHA-256, reftable or an extension that the adapter does not know).
+    unsupported_repository (SHA-256, reftable or an extension that the adapter does not know), partial_clone,
+    repository_not_allowed (outside of the directories that are allowed), other_owner, worktree_elsewhere
+    (`core.worktree`), configuration_elsewhere (`include`), borrows_elsewhere (alternates), branch_in_the_way (a branch
+    `steersman`). The message says what to do.
     """
 
     def __init__(self, code: str, message: str) -> None:
