@@ -177,7 +177,9 @@ def looked(look: Callable[[], T]) -> T:
         return look()
     except WorktreeBusy as busy:
         raise WorktreeNotReady from busy
-    except (RepositoryUnusable, GitConflict, OSError, KeyError) as gone:
+    except RepositoryUnusable as unusable:
+        raise WorkspaceUnavailable(str(unusable), reason=unusable.code) from unusable
+    except (GitConflict, OSError, KeyError) as gone:
         raise WorkspaceUnavailable from gone
 
 
