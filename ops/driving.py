@@ -34,13 +34,19 @@ class Driving:
     """One process's part in driving. The role decides what there is of it."""
 
     def __init__(
-        self, settings: Settings, role: Role, runs: RunLog, agents: AcpAgents, process: ProcessLock | None
+        self,
+        settings: Settings,
+        role: Role,
+        runs: RunLog,
+        agents: AcpAgents,
+        commands: KeptCommands,
+        process: ProcessLock | None,
     ) -> None:
         """*process* is the lock of this process, where there are others."""
         self._settings = settings
         self.runs = runs
         self._agents = agents
-        self._commands = KeptCommands([process.descriptor] if process else [])
+        self._commands = commands
         self.leases: PostgresLeases | None = None
         #: Over a connection of its own, so that nobody who asks keeps a renewal waiting.
         self._shown: PostgresLeases | None = None

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from ..adapters.agents_file import Isolation
 from .refused import Refused
 
 DEFAULT_MAX_AGENTS = 4
@@ -40,6 +41,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_feeds: int = DEFAULT_MAX_FEEDS
     #: How long a replica may be silent before others take over the runs that it drives.
     lease_stale_seconds: int = DEFAULT_LEASE_STALE_SECONDS
+    #: What keeps agents apart from the service; None: what agents.toml says, else bubblewrap.
+    isolation: Isolation | None = None
+    #: Who agents are if the service is root; None: nobody.
+    agent_user: str | None = None
 
     @property
     def checkpoints(self) -> Path:
@@ -73,6 +78,8 @@ def read_settings(data: Path | None = None, environment: Mapping[str, str] = os.
         lease_stale_seconds=_count(
             environment, "STEERSMAN_LEASE_STALE_SECONDS", DEFAULT_LEASE_STALE_SECONDS, MOST_LEASE_STALE_SECONDS
         ),
+        isolation=_isolation(environment),
+        agent_user=environment.get("STEERSMAN_AGENT_USER") or None,
     )
 
 
@@ -88,6 +95,14 @@ def read_connection(environment: Mapping[str, str] = os.environ) -> Connection:
     if not url.startswith(("http://", "https://")):
         raise Refused(f"STEERSMAN_SERVER_URL must begin with http:// or https://, not be {url!r}.")
     return Connection(url=url.rstrip("/"), token=token)
+
+
+def _isolation(environment: Mapping[str, str]) -> Isolation | None:
+    match environment.get("STEERSMAN_ISOLATION") or None:
+        case None | "bubblewrap" | "none" as isolation:
+            return isolation
+        case other:
+            raise Refused(f"STEERSMAN_ISOLATION must be bubblewrap or none, not {other!r}.")
 
 
 def _home(environment: Mapping[str, str]) -> Path:

@@ -24,6 +24,7 @@ from litestar import Litestar, get
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 
 from steersman.adapters.acp.agents import AcpAgents
+from steersman.adapters.agents_file import read_agents
 from steersman.adapters.feed_hub import FeedHub
 from steersman.adapters.git.repositories import GitRepositories
 from steersman.adapters.log.checkpoint_file import CheckpointFile
@@ -106,7 +107,7 @@ def opened() -> Generator[Any]:
             clock=SYSTEM_CLOCK,
             views=views,
             repositories=GitRepositories(),
-            agents=AcpAgents(None, home),
+            agents=AcpAgents(read_agents(None, home), home),
             tokens=tokens,
             feed=feed,
             data_dir=home,
