@@ -26,8 +26,7 @@ def ask_coordinator(run: Run, question: Question, shop: Workshop) -> str:
     """Return what the agent says in one turn; what it says on the way is on the run's feed. Raises AgentFailed, Closing."""
     repository, worktree = shop.repository(run), shop.worktree(question.worktree)
     # Nobody takes anything from this worktree. What an earlier try left behind in it must not count.
-    shop.repositories.remove_worktree(repository, worktree, question.branch)
-    shop.repositories.ensure_worktree(repository, worktree, question.branch, question.shows.commit)
+    shop.repositories.make_workplace(repository, worktree, question.shows.commit)
     try:
         request = SessionRequest(model_id=run.model_id, run_id=question.name, cwd=worktree)
         used = output_bytes(shop.runs, run.run_id)
@@ -35,4 +34,4 @@ def ask_coordinator(run: Run, question: Question, shop: Workshop) -> str:
         with shop.session(request) as session, recorder:
             return session.prompt(question.prompt, recorder).message
     finally:
-        shop.repositories.remove_worktree(repository, worktree, question.branch)
+        shop.repositories.remove_workplace(repository, worktree, question.branch)

@@ -65,8 +65,7 @@ def _name(effect: RunGate) -> str:
 def _look(effect: RunGate, run: Run, spec: GateSpec, head: Commit, shop: Workshop) -> Verdict:
     worktree, branch = shop.worktree(_name(effect)), f"steersman/gate/{run.run_id}/{spec.kind}"
     # Fresh for each look: what an earlier one left behind must not count. Nobody takes anything from this worktree.
-    shop.repositories.remove_worktree(shop.repository(run), worktree, branch)
-    shop.repositories.ensure_worktree(shop.repository(run), worktree, branch, head.commit)
+    shop.repositories.make_workplace(shop.repository(run), worktree, head.commit)
     try:
         # Git can take long, and whoever abandons the gate meanwhile finds nothing to end yet.
         review.at_gate(shop.runs.run(run.run_id), effect.kind, effect.id)
@@ -74,7 +73,7 @@ def _look(effect: RunGate, run: Run, spec: GateSpec, head: Commit, shop: Worksho
             return _build(run, spec, worktree, shop)
         return _review(effect, run, spec, head, shop)
     finally:
-        shop.repositories.remove_worktree(shop.repository(run), worktree, branch)
+        shop.repositories.remove_workplace(shop.repository(run), worktree, branch)
 
 
 def _build(run: Run, spec: GateSpec, worktree: Path, shop: Workshop) -> Verdict:
