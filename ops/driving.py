@@ -100,7 +100,7 @@ class Driving:
             if not isinstance(self.tenure, Absent):
                 shop = Workshop(
                     self.runs,
-                    GitRepositories(self.tenure.check),
+                    GitRepositories(self._settings.data / "scratch", may_move=self.tenure.check),
                     self._agents,
                     self._commands,
                     SignalDirectory(self._settings.data / "signals"),

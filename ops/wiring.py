@@ -177,7 +177,7 @@ def _services(
         runs=driving.runs,
         clock=SYSTEM_CLOCK,
         views=stores.views,
-        repositories=GitRepositories(),
+        repositories=GitRepositories(settings.data / "scratch"),
         agents=agents,
         tokens=tokens,
         feed=feed,

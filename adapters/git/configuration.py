@@ -2,6 +2,7 @@
 
 import os
 import stat
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from urllib.parse import urlsplit
@@ -84,7 +85,6 @@ def _listed(path: str, version: tuple[int, ...]) -> Settings:
 
 
 def _asked(arguments: Sequence[str], env: Mapping[str, str], cwd: str = "/") -> Settings:
-    import subprocess
 
     process = subprocess.Popen(
         [find_git(), *options({"core.fsmonitor": "false"}), "config", "--null", *arguments, "--list"],

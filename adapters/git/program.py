@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO
 
@@ -146,7 +146,7 @@ class Program:
 
 
 @contextmanager
-def ending(process: "subprocess.Popen[bytes]", seconds: float = SECONDS) -> Iterator[threading.Event]:
+def ending(process: "subprocess.Popen[bytes]", seconds: float = SECONDS) -> Generator[threading.Event]:
     """Kill the process when its time is over, or the block ends before it does. The event tells of the first."""
     late = threading.Event()
 
@@ -187,7 +187,7 @@ class Words(threading.Thread):
 
     def run(self) -> None:
         with suppress(OSError, ValueError):
-            while self._pipe is not None and (chunk := self._pipe.read1(CHUNK_BYTES)):  # pyright: ignore[reportAttributeAccessIssue]
+            while self._pipe is not None and (chunk := os.read(self._pipe.fileno(), CHUNK_BYTES)):
                 self._kept = (self._kept + chunk)[-WORDS_BYTES:]
 
     def said(self) -> str:

@@ -414,7 +414,9 @@ class MemorySignals:
 class NoCommands:
     """Commands that nobody runs here."""
 
-    def run(self, command: Sequence[str], cwd: Path, timeout_seconds: float) -> CommandResult:
+    def run(
+        self, command: Sequence[str], cwd: Path, timeout_seconds: float, reads: Sequence[Path] = ()
+    ) -> CommandResult:
         raise AssertionError("no gate of these projects runs a command")
 
     def kill(self, cwd: Path) -> None:

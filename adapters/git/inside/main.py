@@ -12,12 +12,13 @@ def main() -> None:
     """Answer one request. What cannot be done is answered, too: only a fault of ours is an exit code."""
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     run: Callable[[Any], None] = import_module(f"inside.{sys.argv[1]}").run
-    failed: type[Any] = import_module("inside.shell").Failed
+    failed: type[Exception] = import_module("inside.shell").Failed
     request: Any = json.load(sys.stdin.buffer)
     try:
         run(request)
     except failed as error:
-        print(json.dumps({"error": error.code, "message": str(error)[:16_000]}), flush=True)
+        code, message = error.args
+        print(json.dumps({"error": code, "message": message[:16_000]}), flush=True)
 
 
 main()

@@ -11,8 +11,7 @@ class Failed(Exception):
     """What was asked for could not be done; nobody but the asker is told. `code` is a word for programs."""
 
     def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+        super().__init__(code, message)
 
 
 class Git:
