@@ -1,12 +1,13 @@
 """What drives the runs of a process: its tenure, and what carries it out; nothing, in a process that only takes commands."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Literal
 from uuid import uuid4
 
 from ..adapters.acp.agents import AcpAgents
+from ..adapters.git.refs import MayMove
 from ..adapters.git.repositories import GitRepositories
 from ..adapters.postgres_leases import PostgresLeases
 from ..adapters.processes.kept_commands import KeptCommands
@@ -40,13 +41,15 @@ class Driving:
         runs: RunLog,
         agents: AcpAgents,
         commands: KeptCommands,
+        repositories: Callable[[MayMove], GitRepositories],
         process: ProcessLock | None,
     ) -> None:
-        """*process* is the lock of this process, where there are others."""
+        """*repositories* makes a git that asks before it moves anything; *process* is this one's lock, where there are others."""
         self._settings = settings
         self.runs = runs
         self._agents = agents
         self._commands = commands
+        self._repositories = repositories
         self.leases: PostgresLeases | None = None
         #: Over a connection of its own, so that nobody who asks keeps a renewal waiting.
         self._shown: PostgresLeases | None = None
@@ -100,7 +103,7 @@ class Driving:
             if not isinstance(self.tenure, Absent):
                 shop = Workshop(
                     self.runs,
-                    GitRepositories(self._settings.data / "scratch", may_move=self.tenure.check),
+                    self._repositories(self.tenure.check),
                     self._agents,
                     self._commands,
                     SignalDirectory(self._settings.data / "signals"),

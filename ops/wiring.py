@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -136,10 +137,11 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
         agents = stack.enter_context(closing(AcpAgents(known, settings.data, box=box, held=held)))
         commands = KeptCommands(held, box=box, around=known.build)
         runs = RunLog(with_crash_point(stores.log), SYSTEM_CLOCK)
-        driving = Driving(settings, role, runs, agents, commands, process)
+        repositories = partial(GitRepositories, settings.data / "scratch", box)
+        driving = Driving(settings, role, runs, agents, commands, repositories, process)
         if driving.leases is not None:
             settle_home(settings.data, driving.leases)
-        services = _services(settings, stores, tokens, feed, agents, driving, wakeups)
+        services = _services(settings, stores, tokens, feed, agents, driving, repositories(), wakeups)
         stack.enter_context(driving.begun(stores.views, wakeups))
 
         def drain() -> None:
@@ -170,6 +172,7 @@ def _services(
     feed: FeedHub,
     agents: AcpAgents,
     driving: Driving,
+    repositories: GitRepositories,
     wakeups: MemoryWakeups | RedisWakeups,
 ) -> Services:
     return Services(
@@ -177,7 +180,7 @@ def _services(
         runs=driving.runs,
         clock=SYSTEM_CLOCK,
         views=stores.views,
-        repositories=GitRepositories(settings.data / "scratch"),
+        repositories=repositories,
         agents=agents,
         tokens=tokens,
         feed=feed,
