@@ -62,14 +62,15 @@ class Boxed:
         self._seconds = seconds
 
     @contextmanager
-    def room(self) -> Generator[Path]:
+    def room(self, *, as_service: bool = False) -> Generator[Path]:
         """Give an empty directory, which belongs to whoever works in the box, and remove it afterwards."""
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._sweep()
         room = self._scratch / uuid.uuid4().hex
         room.mkdir(mode=0o755)
         try:
-            self.box.give(room)
+            if not as_service:
+                self.box.give(room)
             yield room
         finally:
             remove_tree(room)
@@ -90,13 +91,16 @@ class Boxed:
         into: Program | None = None,
         limit_bytes: int = 1 << 62,
         seconds: float | None = None,
+        as_service: bool = False,
     ) -> Answered:
         """
         Run a program to its end; the pack that it hands over is stored by *into*, checked object by object.
 
+        *as_service*: as the service's own user, where files of that user are to be written.
+
         Raises Unable, GitFailed.
         """
-        inside = Inside(cwd=cwd, env=environment(), mounts=tuple(mounts))
+        inside = Inside(cwd=cwd, env=environment(), mounts=tuple(mounts), as_service=as_service)
         command = [sys.executable, "-I", "-S", str(INSIDE), name]
         question = {**question, "git": find_git(), "nothing_runs": NOTHING_RUNS}
         process = begin(self.box, command, inside, stdin=-1)

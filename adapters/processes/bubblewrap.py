@@ -59,7 +59,7 @@ class Bubblewrap:
             words += _variables()
             first += [PROXY_SOCKET, f"{PROXY_PORT}=", *(f"{port}={address}" for port, address in inside.reach)]
         words += ["--chdir", str(inside.cwd), "--", *first, "--", *argv]
-        if self._user is None:
+        if self._user is None or inside.as_service:
             return [str(self._program), *words]
         uid, gid = self._user
         root = _root_of(self._program)
@@ -79,7 +79,7 @@ class Bubblewrap:
 
     def _view(self, inside: Inside) -> tuple[list[str], list[str]]:
         """Return bubblewrap's words for what is seen inside, and what these words want to have staged."""
-        view = _View(staged=self._user is not None)
+        view = _View(staged=self._user is not None and not inside.as_service)
         view.say("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
         if inside.network != "host":
             view.say("--unshare-net")
@@ -105,6 +105,9 @@ class Bubblewrap:
             view.show(inside.proxy, Path(PROXY_SOCKET), writable=False)
         view.say("--dev", "/dev", "--perms", "1777", "--size", str(inside.limits.scratch_bytes), "--tmpfs", "/dev/shm")
         view.say("--remount-ro", "/dev", "--proc", "/proc")
+        if inside.as_service:
+            # It may be root, whose files there are the kernel's settings.
+            view.say("--remount-ro", "/proc")
         for masked in view.masked:
             view.say("--remount-ro", str(masked))
         view.say("--remount-ro", "/")
