@@ -7,7 +7,6 @@ from typing import Literal
 from uuid import uuid4
 
 from ..adapters.acp.agents import AcpAgents
-from ..adapters.git.refs import MayMove
 from ..adapters.git.repositories import GitRepositories
 from ..adapters.postgres_leases import PostgresLeases
 from ..adapters.processes.kept_commands import KeptCommands
@@ -41,15 +40,15 @@ class Driving:
         runs: RunLog,
         agents: AcpAgents,
         commands: KeptCommands,
-        repositories: Callable[[MayMove], GitRepositories],
+        git: Callable[[Callable[[], None]], GitRepositories],
         process: ProcessLock | None,
     ) -> None:
-        """*repositories* makes a git that asks before it moves anything; *process* is this one's lock, where there are others."""
+        """*process* is the lock of this process, where there are others."""
         self._settings = settings
         self.runs = runs
         self._agents = agents
         self._commands = commands
-        self._repositories = repositories
+        self._git = git
         self.leases: PostgresLeases | None = None
         #: Over a connection of its own, so that nobody who asks keeps a renewal waiting.
         self._shown: PostgresLeases | None = None
@@ -103,7 +102,7 @@ class Driving:
             if not isinstance(self.tenure, Absent):
                 shop = Workshop(
                     self.runs,
-                    self._repositories(self.tenure.check),
+                    self._git(self.tenure.check),
                     self._agents,
                     self._commands,
                     SignalDirectory(self._settings.data / "signals"),

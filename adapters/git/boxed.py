@@ -62,15 +62,14 @@ class Boxed:
         self._seconds = seconds
 
     @contextmanager
-    def room(self, *, as_service: bool = False) -> Generator[Path]:
+    def room(self) -> Generator[Path]:
         """Give an empty directory, which belongs to whoever works in the box, and remove it afterwards."""
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._sweep()
         room = self._scratch / uuid.uuid4().hex
         room.mkdir(mode=0o755)
         try:
-            if not as_service:
-                self.box.give(room)
+            self.box.give(room)
             yield room
         finally:
             remove_tree(room)
@@ -91,16 +90,13 @@ class Boxed:
         into: Program | None = None,
         limit_bytes: int = 1 << 62,
         seconds: float | None = None,
-        as_service: bool = False,
     ) -> Answered:
         """
         Run a program to its end; the pack that it hands over is stored by *into*, checked object by object.
 
-        *as_service*: as the service's own user, where files of that user are to be written.
-
         Raises Unable, GitFailed.
         """
-        inside = Inside(cwd=cwd, env=environment(), mounts=tuple(mounts), as_service=as_service)
+        inside = Inside(cwd=cwd, env=environment(), mounts=tuple(mounts))
         command = [sys.executable, "-I", "-S", str(INSIDE), name]
         question = {**question, "git": find_git(), "nothing_runs": NOTHING_RUNS}
         process = begin(self.box, command, inside, stdin=-1)

@@ -48,8 +48,6 @@ class Inside(msgspec.Struct, frozen=True, kw_only=True):
     #: Ports of the box's own loopback that lead through the proxy to an address, `host:port`.
     reach: tuple[tuple[int, str], ...] = ()
     limits: Limits = Limits()
-    #: As the service's own user, without its rights beyond files: for what belongs to that user alone.
-    as_service: bool = False
 
 
 class Box(Protocol):

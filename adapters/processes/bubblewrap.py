@@ -59,7 +59,7 @@ class Bubblewrap:
             words += _variables()
             first += [PROXY_SOCKET, f"{PROXY_PORT}=", *(f"{port}={address}" for port, address in inside.reach)]
         words += ["--chdir", str(inside.cwd), "--", *first, "--", *argv]
-        if self._user is None or inside.as_service:
+        if self._user is None:
             return [str(self._program), *words]
         uid, gid = self._user
         root = _root_of(self._program)
@@ -73,13 +73,17 @@ class Bubblewrap:
         )
         return [sys.executable, "-I", "-S", str(LAUNCHER), spec, *words]
 
+    def of_the_service(self) -> "Bubblewrap":
+        """Return the same box for the service's own user."""
+        return Bubblewrap(self._program, hidden=self._hidden)
+
     def give(self, path: Path) -> None:
         if self._user is not None:
             give_to(path, *self._user)
 
     def _view(self, inside: Inside) -> tuple[list[str], list[str]]:
         """Return bubblewrap's words for what is seen inside, and what these words want to have staged."""
-        view = _View(staged=self._user is not None and not inside.as_service)
+        view = _View(staged=self._user is not None)
         view.say("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
         if inside.network != "host":
             view.say("--unshare-net")
@@ -105,8 +109,8 @@ class Bubblewrap:
             view.show(inside.proxy, Path(PROXY_SOCKET), writable=False)
         view.say("--dev", "/dev", "--perms", "1777", "--size", str(inside.limits.scratch_bytes), "--tmpfs", "/dev/shm")
         view.say("--remount-ro", "/dev", "--proc", "/proc")
-        if inside.as_service:
-            # It may be root, whose files there are the kernel's settings.
+        if self._user is None and os.getuid() == 0:
+            # Some of its files are the kernel's settings, which are root's to write.
             view.say("--remount-ro", "/proc")
         for masked in view.masked:
             view.say("--remount-ro", str(masked))
@@ -260,6 +264,15 @@ def _agents_user(named: str | None) -> tuple[int, int]:
     if entry.pw_uid == 0:
         raise BoxUnusable("STEERSMAN_AGENT_USER: agents are never root")
     return entry.pw_uid, entry.pw_gid
+
+
+def of_the_service(box: Box) -> Box:
+    """
+    Return a box like this one whose commands are the service's own user, also where it is root.
+
+    It is for files of that user's which are to stay its own, and for programs that it has chosen itself.
+    """
+    return box.of_the_service() if isinstance(box, Bubblewrap) else box
 
 
 def box_problem(box: Box) -> str | None:
