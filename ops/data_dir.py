@@ -20,6 +20,7 @@ OURS = (
     "home-id",
     "processes",
     "worktrees",
+    "homes",
     "rehearsal",
     "signals",
 )

@@ -5,12 +5,13 @@ from ...domain.effects import ClearAway
 from ...domain.turns import Overtaken
 from .answer_question import answering_branch, answering_name
 from .child_workplace import point_branches
+from .places import places_of
 from .workshop import Workshop
 
 
 def clear_away(effect: ClearAway, shop: Workshop) -> None:
     """
-    On return the run's worktrees are gone, and its branches too if their work is merged.
+    On return the run's worktrees are gone, and its branches and its agents' homes too if their work is merged.
 
     Branches of a run that was declined or failed stay: they may hold the only copy of somebody's work.
     """
@@ -32,6 +33,10 @@ def clear_away(effect: ClearAway, shop: Workshop) -> None:
     for role in ("plan", "outcome") if run.outcome_spec is not None else ("plan",):
         name = f"{run.run_id}-{role}"
         shop.repositories.remove_workplace(repository, shop.worktree(name), f"steersman/{role}/{run.run_id}")
+    if merged:
+        # Nothing is asked of these agents any more, so nobody needs what they kept.
+        shop.tenure.check()
+        shop.agents.forget(places_of(run))
     try:
         shop.decide(effect.run_id, review.remove_worktrees)
     except Overtaken:

@@ -297,7 +297,7 @@ class _Work:
             model_id=child.model_id,
             run_id=self._id,
             cwd=self._place.path(child),
-            reads=tuple(self._shop.repositories.lends(self._shop.repository(run))),
+            reads=self._shop.lent(run),
             session_id=child.session_id if kept else None,
         )
         try:

@@ -42,11 +42,12 @@ SERVICE = """
 import sys, time
 from pathlib import Path
 from steersman.adapters.acp.agents import AcpAgents
+from steersman.adapters.agents_file import read_agents
 from steersman.application.agent_port import (SessionRequest)
 from steersman.tests.live_agents import Recorder, script
 
 directory = Path(sys.argv[1])
-agents = AcpAgents(None, directory / "data")
+agents = AcpAgents(read_agents(None, directory / "data"), directory / "data")
 if len(sys.argv) > 2:
     agents.renew(time.monotonic() + float(sys.argv[2]))
 session = agents.open(SessionRequest(model_id="rehearsal", run_id="run-1", cwd=directory))
@@ -64,7 +65,7 @@ def open_agent(tmp_path: Path) -> Iterator[Any]:
 
     def start(body: str, *, model: str = "", seconds: float = 60.0, session_id: str | None = None, **table: Any) -> Any:
         file = agents_toml(tmp_path, odd={"command": python_agent(body), **table})
-        agents = AcpAgents(file, tmp_path / "data", start_timeout_seconds=seconds)
+        agents = AcpAgents(read_agents(file, tmp_path / "data"), tmp_path / "data", start_timeout_seconds=seconds)
         opened.append(agents)
         model_id = f"odd/{model}" if model else "odd"
         return agents.open(SessionRequest(model_id=model_id, run_id="run-1", cwd=tmp_path, session_id=session_id))
@@ -85,7 +86,9 @@ def failure(call: Any) -> AgentFailed:
 
 
 def test_a_command_that_is_not_on_the_path_is_not_installed(tmp_path: Path) -> None:
-    with AcpAgents(agents_toml(tmp_path, gone=["no-such-agent-here", "acp"]), tmp_path) as agents:
+    with AcpAgents(
+        read_agents(agents_toml(tmp_path, gone=["no-such-agent-here", "acp"]), tmp_path), tmp_path
+    ) as agents:
         assert {agent.name: agent.installed for agent in agents.known()} == {"gone": False, "rehearsal": True}
         failed = failure(lambda: agents.open(SessionRequest(model_id="gone", run_id="r", cwd=tmp_path)))
         assert (failed.code, failed.retryable) == ("agent_not_installed", False)
@@ -95,13 +98,13 @@ def test_a_file_that_is_no_program_is_not_installed(tmp_path: Path) -> None:
     program = tmp_path / "agent"
     program.write_bytes(b"\x00\x01")
     program.chmod(0o755)
-    with AcpAgents(agents_toml(tmp_path, bad=[str(program)]), tmp_path) as agents:
+    with AcpAgents(read_agents(agents_toml(tmp_path, bad=[str(program)]), tmp_path), tmp_path) as agents:
         failed = failure(lambda: agents.open(SessionRequest(model_id="bad", run_id="r", cwd=tmp_path)))
     assert failed.code == "agent_not_installed"
 
 
 def test_a_working_directory_that_is_gone_is_told(tmp_path: Path) -> None:
-    with AcpAgents(None, tmp_path) as agents:
+    with AcpAgents(read_agents(None, tmp_path), tmp_path) as agents:
         failed = failure(lambda: agents.open(SessionRequest(model_id="rehearsal", run_id="r", cwd=tmp_path / "gone")))
     assert "working directory" in str(failed)
 
@@ -359,7 +362,7 @@ def test_a_service_that_hangs_loses_its_agents_at_the_deadline(tmp_path: Path) -
 
 
 def test_a_renewed_deadline_does_not_pass(tmp_path: Path) -> None:
-    with AcpAgents(None, tmp_path / "data") as agents:
+    with AcpAgents(read_agents(None, tmp_path / "data"), tmp_path / "data") as agents:
         agents.renew(time.monotonic() + 30.0)
         session = agents.open(SessionRequest(model_id="rehearsal", run_id="r", cwd=tmp_path))
         turn = InBackground(lambda: session.prompt(script({"sleep_ms": 6000}, {"say": "alive"}), Recorder()))
@@ -369,7 +372,7 @@ def test_a_renewed_deadline_does_not_pass(tmp_path: Path) -> None:
 
 
 def test_closing_all_ends_every_session_and_their_turns(tmp_path: Path) -> None:
-    agents = AcpAgents(None, tmp_path / "data")
+    agents = AcpAgents(read_agents(None, tmp_path / "data"), tmp_path / "data")
     sessions = [agents.open(SessionRequest(model_id="rehearsal", run_id=f"r{n}", cwd=tmp_path)) for n in range(3)]
     observer = Recorder()
     turn = InBackground(lambda: sessions[0].prompt(script({"say": "x"}, {"hang": {"ignore_cancel": True}}), observer))
@@ -385,7 +388,7 @@ def test_an_agent_that_takes_too_long_to_end_is_counted_until_it_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked_again: bool
 ) -> None:
     monkeypatch.setattr(agent_process, "COMMAND_SECONDS", 0.2)
-    with AcpAgents(None, tmp_path / "data") as agents:
+    with AcpAgents(read_agents(None, tmp_path / "data"), tmp_path / "data") as agents:
         session = agents.open(SessionRequest(model_id="rehearsal", run_id="r", cwd=tmp_path))
         family = family_of(os.getpid())
         for pid in family:
@@ -427,7 +430,7 @@ def test_closing_waits_for_an_agent_that_is_just_being_started_and_ends_it(
     tmp_path: Path, slow_keeper: tuple[threading.Event, threading.Event]
 ) -> None:
     asked, go_on = slow_keeper
-    agents = AcpAgents(None, tmp_path / "data")
+    agents = AcpAgents(read_agents(None, tmp_path / "data"), tmp_path / "data")
     request = SessionRequest(model_id="rehearsal", run_id="r", cwd=tmp_path)
     opening = InBackground(lambda: agents.open(request))
     assert asked.wait(PATIENCE_SECONDS)
@@ -444,7 +447,7 @@ def test_an_agent_that_is_given_up_while_its_keeper_starts_leaves_nothing_behind
 ) -> None:
     asked, go_on = slow_keeper
     before = os.listdir("/proc/self/fd")
-    with AcpAgents(None, tmp_path / "data", start_timeout_seconds=0.1) as agents:
+    with AcpAgents(read_agents(None, tmp_path / "data"), tmp_path / "data", start_timeout_seconds=0.1) as agents:
         request = SessionRequest(model_id="rehearsal", run_id="r", cwd=tmp_path)
         opening = InBackground(lambda: agents.open(request))
         assert asked.wait(PATIENCE_SECONDS)
@@ -468,7 +471,7 @@ def test_an_agent_that_is_given_up_while_its_keeper_starts_leaves_nothing_behind
 def test_an_agent_that_cannot_be_started_leaves_no_descriptor_and_no_keeper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Any, name: str, nth: int
 ) -> None:
-    with AcpAgents(None, tmp_path / "data") as agents:
+    with AcpAgents(read_agents(None, tmp_path / "data"), tmp_path / "data") as agents:
         before, real, calls = os.listdir("/proc/self/fd"), getattr(place, name), itertools.count(1)
 
         def fail(*args: Any, **kwargs: Any) -> Any:
@@ -505,7 +508,7 @@ def test_a_command_that_is_interrupted_while_it_starts_leaves_nothing_behind(
     ("text", "told"),
     [
         ("default = 'x'", "'x' is not among rehearsal"),
-        ("agents = 1", "must be a table"),
+        ("agents = 1", "object"),
         ("[agents.a]\n", "command"),
         ("[agents.a]\ncommand = []", "empty"),
         ("[agents.a]\ncommand = 'opencode acp'", "array"),
@@ -528,6 +531,6 @@ def test_a_file_that_is_named_must_exist_and_the_data_directorys_own_need_not(tm
 
 def test_the_default_of_the_file_comes_first(tmp_path: Path) -> None:
     (tmp_path / "agents.toml").write_text("default = 'zed'\n[agents.zed]\ncommand = ['zed', 'acp']\n")
-    with AcpAgents(None, tmp_path) as agents:
+    with AcpAgents(read_agents(None, tmp_path), tmp_path) as agents:
         assert [agent.name for agent in agents.known()] == ["zed", "rehearsal"]
         assert agents.resolve(None) == "zed"

@@ -365,10 +365,8 @@ class ScriptedAgents:
         git.is_at_work = lambda place: any(s.request.cwd == place and not s.stopped for s in self.alive)
         self.behave: Behaviour = writes_its_part
         self.sessions: dict[str, list[str]] = {}
-        #: Where each of them was opened.
-        self.places: dict[str, Path] = {}
-        #: How often it fails to forget.
-        self.failing_to_forget = 0
+        #: The run in whose home each of them is.
+        self.homes: dict[str, str] = {}
         self.alive: set[Session] = set()
         self.prompts: list[tuple[str, str]] = []
         self.opened = 0
@@ -385,19 +383,15 @@ class ScriptedAgents:
         if request.session_id is not None and session_id not in self.sessions:
             raise AgentFailed("session_not_found", session_id, retryable=False)
         self.sessions.setdefault(session_id, [])
-        self.places.setdefault(session_id, request.cwd)
+        self.homes.setdefault(session_id, request.run_id)
         session = Session(self, request, session_id)
         self.alive.add(session)
         return session
 
-    def forget(self, model_id: str, directories: Sequence[Path]) -> bool:
-        if self.failing_to_forget:
-            self.failing_to_forget -= 1
-            raise AgentFailed("agent_exited", "it died", retryable=True)
-        for session_id, place in list(self.places.items()):
-            if place in directories:
-                del self.sessions[session_id], self.places[session_id]
-        return True
+    def forget(self, run_ids: Sequence[str]) -> None:
+        for session_id, run_id in list(self.homes.items()):
+            if run_id in run_ids:
+                del self.sessions[session_id], self.homes[session_id]
 
     def prompted(self, run_id: str) -> list[str]:
         """Return the prompts that a run's agents were given."""
@@ -420,7 +414,9 @@ class MemorySignals:
 class NoCommands:
     """Commands that nobody runs here."""
 
-    def run(self, command: Sequence[str], cwd: Path, timeout_seconds: float) -> CommandResult:
+    def run(
+        self, command: Sequence[str], cwd: Path, timeout_seconds: float, reads: Sequence[Path] = ()
+    ) -> CommandResult:
         raise AssertionError("no gate of these projects runs a command")
 
     def kill(self, cwd: Path) -> None:

@@ -125,20 +125,6 @@ def test_a_run_at_its_gate_is_stopped_and_erased() -> None:
     ]
 
 
-def test_an_agent_that_cannot_forget_is_named_and_keeps_nothing_else_waiting() -> None:
-    service = at_the_gate()
-    service.agents.failing_to_forget = 1_000
-    delete(service)
-    assert service.drive().erased
-    assert [event.kept_by_agents for event in service.told(RunErased)] == [("rehearsal",)]
-    assert words_of(service) == []
-    service = at_the_gate()
-    service.agents.failing_to_forget = 1
-    delete(service)
-    assert service.drive().erased
-    assert not service.agents.sessions
-
-
 def appends_of_the_story() -> int:
     """Return how many appends a deletion takes."""
     service = at_the_gate()
