@@ -62,9 +62,13 @@ class Contribution(msgspec.Struct, frozen=True, kw_only=True):
 class PathConflict(msgspec.Struct, frozen=True, kw_only=True):
     """Paths on which a later child's version won over what was integrated before it; the other side is kept at `ref`."""
 
+    #: Branch and subtask of the contribution whose version stands.
     branch: str
     paths: tuple[str, ...]
     ref: str
+    subtask_id: int | None = None
+    #: The commit at `ref`: what was integrated before.
+    replaced: str | None = None
 
 
 class Integrated(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +145,13 @@ class MergeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     old: str | None = None
     reason: str | None = None
     conflicting_paths: tuple[str, ...] = ()
+    #: The tree of `old`.
+    old_tree: str | None = None
+    #: The tree of `commit`.
+    tree: str | None = None
+    #: Paths on which the two sides meet although they merge cleanly, so that nobody has seen the outcome there: both
+    #: have changed them since they parted, or what stands there is not simply one side's version.
+    meets: tuple[str, ...] = ()
 
 
 class RepositoryState(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from uuid import uuid4
 from ..adapters.acp.agents import AcpAgents
 from ..adapters.git.repositories import GitRepositories
 from ..adapters.postgres_leases import PostgresLeases
+from ..adapters.processes.box import Box
 from ..adapters.processes.kept_commands import KeptCommands
 from ..adapters.processes.lock import ProcessLock
 from ..adapters.signal_files import SignalDirectory
@@ -40,6 +41,7 @@ class Driving:
         runs: RunLog,
         agents: AcpAgents,
         commands: KeptCommands,
+        box: Box,
         process: ProcessLock | None,
     ) -> None:
         """*process* is the lock of this process, where there are others."""
@@ -47,6 +49,7 @@ class Driving:
         self.runs = runs
         self._agents = agents
         self._commands = commands
+        self._box = box
         self.leases: PostgresLeases | None = None
         #: Over a connection of its own, so that nobody who asks keeps a renewal waiting.
         self._shown: PostgresLeases | None = None
@@ -100,7 +103,7 @@ class Driving:
             if not isinstance(self.tenure, Absent):
                 shop = Workshop(
                     self.runs,
-                    GitRepositories(self.tenure.check),
+                    GitRepositories(self._settings.data / "scratch", self._box, may_move=self.tenure.check),
                     self._agents,
                     self._commands,
                     SignalDirectory(self._settings.data / "signals"),

@@ -136,10 +136,10 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
         agents = stack.enter_context(closing(AcpAgents(known, settings.data, box=box, held=held)))
         commands = KeptCommands(held, box=box, around=known.build)
         runs = RunLog(with_crash_point(stores.log), SYSTEM_CLOCK)
-        driving = Driving(settings, role, runs, agents, commands, process)
+        driving = Driving(settings, role, runs, agents, commands, box, process)
         if driving.leases is not None:
             settle_home(settings.data, driving.leases)
-        services = _services(settings, stores, tokens, feed, agents, driving, wakeups)
+        services = _services(settings, stores, tokens, feed, agents, driving, wakeups, box)
         stack.enter_context(driving.begun(stores.views, wakeups))
 
         def drain() -> None:
@@ -171,13 +171,14 @@ def _services(
     agents: AcpAgents,
     driving: Driving,
     wakeups: MemoryWakeups | RedisWakeups,
+    box: Box,
 ) -> Services:
     return Services(
         log=stores.log,
         runs=driving.runs,
         clock=SYSTEM_CLOCK,
         views=stores.views,
-        repositories=GitRepositories(),
+        repositories=GitRepositories(settings.data / "scratch", box),
         agents=agents,
         tokens=tokens,
         feed=feed,

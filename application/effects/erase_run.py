@@ -46,18 +46,18 @@ def erase_run(effect: EraseRun, shop: Workshop) -> None:
 def _clear_repository(run: Run, shop: Workshop) -> None:
     repository = shop.repository(run)
     for child in run.children.values():
-        shop.repositories.remove_worktree(repository, shop.worktree(child.run_id), child.branch)
+        shop.repositories.remove_workplace(repository, shop.worktree(child.run_id), child.branch)
         name, branch = answering_name(child.run_id), answering_branch(child.run_id)
-        shop.repositories.remove_worktree(repository, shop.worktree(name), branch)
+        shop.repositories.remove_workplace(repository, shop.worktree(name), branch)
     integration = run.assembly.branch if run.assembly is not None else None
-    shop.repositories.remove_worktree(repository, shop.worktree(run.run_id), integration)
+    shop.repositories.remove_workplace(repository, shop.worktree(run.run_id), integration)
     shop.repositories.remove_conflicts(repository, run.run_id)
     # What a planner, a writer or a gate that was killed in the middle could not take away.
     for role in ROLES:
         name = f"{run.run_id}-{role}"
-        shop.repositories.remove_worktree(repository, shop.worktree(name), f"steersman/{role}/{run.run_id}")
+        shop.repositories.remove_workplace(repository, shop.worktree(name), f"steersman/{role}/{run.run_id}")
     for kind in ORDER:
-        shop.repositories.remove_worktree(
+        shop.repositories.remove_workplace(
             repository, shop.worktree(f"{run.run_id}-{kind}"), f"steersman/gate/{run.run_id}/{kind}"
         )
 

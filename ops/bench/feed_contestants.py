@@ -106,7 +106,7 @@ def opened() -> Generator[Any]:
             runs=RunLog(log, SYSTEM_CLOCK),
             clock=SYSTEM_CLOCK,
             views=views,
-            repositories=GitRepositories(),
+            repositories=GitRepositories(home / "scratch"),
             agents=AcpAgents(read_agents(None, home), home),
             tokens=tokens,
             feed=feed,

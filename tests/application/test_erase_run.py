@@ -111,7 +111,7 @@ def test_a_run_at_its_gate_is_stopped_and_erased() -> None:
     assert service.drive().erased
     assert words_of(service) == []
     assert set(service.git.branches) == {"main"}
-    assert not service.git.worktrees
+    assert not service.git.workplaces
     assert not service.git.conflicts
     assert not service.agents.alive
     assert not service.agents.sessions
@@ -148,7 +148,7 @@ def test_a_fault_at_any_append_of_a_deletion_leaves_no_word(fault_at: int, store
     assert service.drive().erased
     assert words_of(service) == []
     assert set(service.git.branches) == {"main"}
-    assert not service.git.worktrees
+    assert not service.git.workplaces
     assert len(service.told(RunErased)) == 1
     assert len(service.told(RunCancelled)) == 1
 

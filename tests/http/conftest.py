@@ -243,7 +243,7 @@ def opened(data: Path) -> Iterator[Services]:
         runs=RunLog(log, clock),
         clock=clock,
         views=views,
-        repositories=GitRepositories(),
+        repositories=GitRepositories(data / "scratch"),
         agents=AcpAgents(read_agents(None, data), data),
         tokens=tokens,
         feed=FeedHub(log, wakeups, poll_seconds=0.1),
