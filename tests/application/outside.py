@@ -368,6 +368,7 @@ class ScriptedAgents:
         #: The run in whose home each of them is.
         self.homes: dict[str, str] = {}
         self.alive: set[Session] = set()
+        self.isolation: Literal["bubblewrap", "none"] = "bubblewrap"
         self.prompts: list[tuple[str, str]] = []
         self.opened = 0
 
