@@ -1,6 +1,6 @@
 """What drives the runs of a process: its tenure, and what carries it out; nothing, in a process that only takes commands."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Literal
@@ -9,7 +9,6 @@ from uuid import uuid4
 from ..adapters.acp.agents import AcpAgents
 from ..adapters.git.repositories import GitRepositories
 from ..adapters.postgres_leases import PostgresLeases
-from ..adapters.processes.box import Box
 from ..adapters.processes.kept_commands import KeptCommands
 from ..adapters.processes.lock import ProcessLock
 from ..adapters.signal_files import SignalDirectory
@@ -41,7 +40,7 @@ class Driving:
         runs: RunLog,
         agents: AcpAgents,
         commands: KeptCommands,
-        box: Box,
+        git: Callable[[Callable[[], None]], GitRepositories],
         process: ProcessLock | None,
     ) -> None:
         """*process* is the lock of this process, where there are others."""
@@ -49,7 +48,7 @@ class Driving:
         self.runs = runs
         self._agents = agents
         self._commands = commands
-        self._box = box
+        self._git = git
         self.leases: PostgresLeases | None = None
         #: Over a connection of its own, so that nobody who asks keeps a renewal waiting.
         self._shown: PostgresLeases | None = None
@@ -103,7 +102,7 @@ class Driving:
             if not isinstance(self.tenure, Absent):
                 shop = Workshop(
                     self.runs,
-                    GitRepositories(self._settings.data / "scratch", self._box, may_move=self.tenure.check),
+                    self._git(self.tenure.check),
                     self._agents,
                     self._commands,
                     SignalDirectory(self._settings.data / "signals"),

@@ -19,6 +19,10 @@ DEFAULT_LEASE_STALE_SECONDS = 15
 MOST_LEASE_STALE_SECONDS = 3_600
 DEFAULT_MAX_FEEDS = 4_096
 MOST_FEEDS = 100_000
+MIB = 1024 * 1024
+DEFAULT_MAX_FILE_MIB = 500
+DEFAULT_MAX_COMMIT_MIB = 2_048
+MOST_MIB = 1_000_000
 DEFAULT_SERVER_URL = "http://127.0.0.1:8420"
 
 
@@ -45,6 +49,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     isolation: Isolation | None = None
     #: Who agents are if the service is root; None: nobody.
     agent_user: str | None = None
+    #: Below which directories repositories may be; None: wherever everything belongs to the service's user.
+    repositories: tuple[Path, ...] | None = None
+    #: How large a file of an agent's may be, and all that it changed in one turn.
+    max_file_mib: int = DEFAULT_MAX_FILE_MIB
+    max_commit_mib: int = DEFAULT_MAX_COMMIT_MIB
 
     @property
     def checkpoints(self) -> Path:
@@ -80,6 +89,9 @@ def read_settings(data: Path | None = None, environment: Mapping[str, str] = os.
         ),
         isolation=_isolation(environment),
         agent_user=environment.get("STEERSMAN_AGENT_USER") or None,
+        repositories=_directories(environment, "STEERSMAN_REPOSITORIES"),
+        max_file_mib=_count(environment, "STEERSMAN_MAX_FILE_MIB", DEFAULT_MAX_FILE_MIB, MOST_MIB),
+        max_commit_mib=_count(environment, "STEERSMAN_MAX_COMMIT_MIB", DEFAULT_MAX_COMMIT_MIB, MOST_MIB),
     )
 
 
@@ -103,6 +115,14 @@ def _isolation(environment: Mapping[str, str]) -> Isolation | None:
             return isolation
         case other:
             raise Refused(f"STEERSMAN_ISOLATION must be bubblewrap or none, not {other!r}.")
+
+
+def _directories(environment: Mapping[str, str], name: str) -> tuple[Path, ...] | None:
+    named = [Path(part).expanduser() for part in environment.get(name, "").split(os.pathsep) if part]
+    for path in named:
+        if not path.is_absolute():
+            raise Refused(f"{name} must name absolute directories, not {str(path)!r}.")
+    return tuple(named) or None
 
 
 def _home(environment: Mapping[str, str]) -> Path:

@@ -14,7 +14,10 @@ from ..adapters.acp.agents import AcpAgents
 from ..adapters.agents_file import AgentsFileInvalid, KnownAgents, read_agents
 from ..adapters.crash_points import with_crash_point
 from ..adapters.feed_hub import FeedHub
-from ..adapters.git.repositories import GitRepositories
+from ..adapters.git.inspection import Rules
+from ..adapters.git.refs import MayMove, always
+from ..adapters.git.repositories import GitRepositories, GitSettings
+from ..adapters.git.staging import Limits as GitLimits
 from ..adapters.log.checkpoint_file import CheckpointFile
 from ..adapters.log.keys import Keyring, KeysRefused
 from ..adapters.log.opening import sealed_by
@@ -25,7 +28,7 @@ from ..adapters.memory import SYSTEM_CLOCK, MemoryWakeups
 from ..adapters.postgres_log import PostgresLog
 from ..adapters.postgres_views import PostgresViews
 from ..adapters.processes.box import Box
-from ..adapters.processes.bubblewrap import BoxUnusable, box_problem, find_box
+from ..adapters.processes.bubblewrap import BoxUnusable, box_problem, find_box, of_the_service
 from ..adapters.processes.kept_commands import KeptCommands
 from ..adapters.processes.lock import ProcessLock
 from ..adapters.redis_wakeups import AddressInvalid, RedisWakeups
@@ -45,7 +48,7 @@ from .home_id import settle_home
 from .migrate import prepare_schema
 from .project_views import ViewKeeper
 from .refused import Refused
-from .settings import Settings
+from .settings import MIB, Settings
 
 #: Said wherever agents are refused because there can be no box.
 WITHOUT_BOX = (
@@ -136,10 +139,11 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
         agents = stack.enter_context(closing(AcpAgents(known, settings.data, box=box, held=held)))
         commands = KeptCommands(held, box=box, around=known.build)
         runs = RunLog(with_crash_point(stores.log), SYSTEM_CLOCK)
-        driving = Driving(settings, role, runs, agents, commands, box, process)
+        git = _git(settings, box)
+        driving = Driving(settings, role, runs, agents, commands, git, process)
         if driving.leases is not None:
             settle_home(settings.data, driving.leases)
-        services = _services(settings, stores, tokens, feed, agents, driving, wakeups, box)
+        services = _services(settings, stores, tokens, feed, agents, driving, wakeups, git(always))
         stack.enter_context(driving.begun(stores.views, wakeups))
 
         def drain() -> None:
@@ -171,14 +175,14 @@ def _services(
     agents: AcpAgents,
     driving: Driving,
     wakeups: MemoryWakeups | RedisWakeups,
-    box: Box,
+    repositories: GitRepositories,
 ) -> Services:
     return Services(
         log=stores.log,
         runs=driving.runs,
         clock=SYSTEM_CLOCK,
         views=stores.views,
-        repositories=GitRepositories(settings.data / "scratch", box),
+        repositories=repositories,
         agents=agents,
         tokens=tokens,
         feed=feed,
@@ -204,6 +208,14 @@ def _open_log(settings: Settings, wakeups: Wakeups, seal: Opens, observer: Obser
     if settings.database:
         return PostgresLog(settings.database, CATALOGUE, announce=announce, seal=seal, observer=observer)
     return SqliteLog(settings.data / "log.db", CATALOGUE, announce=announce, seal=seal, observer=observer)
+
+
+def _git(settings: Settings, box: Box) -> Callable[[MayMove], GitRepositories]:
+    """Return what makes the git of this installation, for one who may be asked whether files and refs may be moved."""
+    limits = GitLimits(file_bytes=settings.max_file_mib * MIB, commit_bytes=settings.max_commit_mib * MIB)
+    allowed = GitSettings(rules=Rules(roots=settings.repositories), limits=limits)
+    scratch, own = settings.data / "scratch", of_the_service(box)
+    return lambda may_move: GitRepositories(scratch, box, may_move, allowed, own)
 
 
 def check_box(box: Box) -> None:

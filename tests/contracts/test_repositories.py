@@ -105,11 +105,8 @@ def test_a_run_from_its_base_to_the_merge_every_step_taken_twice(
     assert (repository / "shared.txt").read_text().splitlines()[0] == "by child 3"
 
     for number in (1, 2, 3):
-        twice(
-            lambda: repositories.remove_workplace(
-                repository, tmp_path / f"places/run{number}", f"steersman/run{number}"
-            )
-        )
+        place, branch = tmp_path / f"places/run{number}", f"steersman/run{number}"
+        twice(lambda: repositories.remove_workplace(repository, place, branch))  # noqa: B023
     twice(lambda: repositories.remove_workplace(repository, tmp_path / "places/none", "steersman/integration/run"))
     assert git(repository, "branch", "--format=%(refname:short)") == "main"
     assert git(repository, "for-each-ref", "refs/steersman") == ""
