@@ -22,6 +22,8 @@ RESOLVER = Path("/etc/resolv.conf")
 #: Where the way out is found in a box: the proxy's socket, and the port that leads to it.
 PROXY_SOCKET = "/run/steersman/proxy"
 PROXY_PORT = 3128
+ROOT = 0
+ROOTS_OWN = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/scsi", "/proc/acpi")
 LAUNCHER = Path(__file__).with_name("as_agents_user.py")
 FIRST = Path(__file__).with_name("first_in_box.py")
 TRY_SECONDS = 20.0
@@ -53,15 +55,19 @@ class Bubblewrap:
         return "bubblewrap"
 
     def command(self, argv: Sequence[str], inside: Inside) -> Sequence[str]:
+        user = self._who(inside)
         words, sources = self._view(inside)
+        if user is not None and user[0] == ROOT:
+            # Without a capability root is still who these files belong to.
+            words += [word for path in ROOTS_OWN if os.path.exists(path) for word in ("--ro-bind", path, path)]
         first = [sys.executable, "-I", "-S", str(FIRST), *_bounds(inside.limits)]
         if inside.network == "proxy":
             words += _variables()
             first += [PROXY_SOCKET, f"{PROXY_PORT}=", *(f"{port}={address}" for port, address in inside.reach)]
         words += ["--chdir", str(inside.cwd), "--", *first, "--", *argv]
-        if self._user is None:
+        if user is None:
             return [str(self._program), *words]
-        uid, gid = self._user
+        uid, gid = user
         root = _root_of(self._program)
         spec = json.dumps(
             {
@@ -80,6 +86,13 @@ class Bubblewrap:
     def give(self, path: Path) -> None:
         if self._user is not None:
             give_to(path, *self._user)
+
+    def _who(self, inside: Inside) -> tuple[int, int] | None:
+        """Return who runs inside if it is not the service's own user."""
+        if self._user is None or not inside.as_owner:
+            return self._user
+        owner = inside.cwd.stat()
+        return owner.st_uid, owner.st_gid
 
     def _view(self, inside: Inside) -> tuple[list[str], list[str]]:
         """Return bubblewrap's words for what is seen inside, and what these words want to have staged."""
