@@ -64,7 +64,7 @@ def left_out(run: Run) -> Iterator[LeftOut]:
         line = {child.run_id for child in authors(run, subtask)}
         is_in = contributes(run, subtask) is not None
         discarded = False
-        for child in reversed(run.children.values()):
+        for child in reversed(tuple(run.children.values())):
             if child.subtask_id != subtask.subtask_id:
                 continue
             discarded = discarded or child.discarded
