@@ -1,13 +1,16 @@
 """What a run waits for, and for whom: for whoever is on call and sees that it does not move."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from ..domain.asking import RequestKind
+from ..domain.assembly import LeftOut
 from ..domain.effects import next_effects
 from ..domain.rounds import isolation_of
+from ..domain.event import Text
+from ..domain.line import conflicts_in
 from ..domain.run import Run
 from .driving.under_way import EffectState
 from .lease_port import Holder
@@ -18,6 +21,9 @@ ASKED: Mapping[RequestKind, tuple[str, str]] = {
     "shell": ("approved or denied", "shell-approvals"),
     "question": ("answered", "questions/{request_id}/answer"),
 }
+
+#: How many files are named in a sentence.
+MAX_NAMED = 10
 
 Who = Literal["driver", "person", "newer_release", "nobody"]
 
@@ -52,6 +58,15 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     request: str | None = None
 
 
+class StandingConflict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Files that two sides changed in the same places: the version of `branch` stands, the other is kept at `ref`."""
+
+    branch: str
+    subtask_id: int | None
+    paths: tuple[str, ...]
+    ref: str
+
+
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Why a run stands where it stands."""
 
@@ -63,6 +78,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     owner: Owner | None
     effects: tuple[Outstanding, ...]
     waits: tuple[Wait, ...]
+    #: What a person should know about the assembled work: what was changed in two places, what was ready once and is not
+    #: in it, and the files that the originating branch has meanwhile changed, too.
+    conflicts: tuple[StandingConflict, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    moved_files: tuple[str, ...] = ()
 
 
 def explain(run: Run, holder: Holder | None) -> Explanation:
@@ -80,6 +100,17 @@ def explain(run: Run, holder: Holder | None) -> Explanation:
         owner=Owner(replica=holder.replica, epoch=holder.epoch, alive=holder.alive) if holder else None,
         effects=tuple(effects),
         waits=tuple(_waits(run, holder, outstanding=bool(effects))),
+        conflicts=tuple(
+            StandingConflict(
+                branch=conflict.branch,
+                subtask_id=conflict.subtask_id,
+                paths=tuple(str(path) for path in conflict.paths),
+                ref=conflict.ref,
+            )
+            for conflict in conflicts_in(run)
+        ),
+        left_out=run.assembly.left_out if run.assembly else (),
+        moved_files=tuple(str(path) for path in run.moved.files) if run.moved else (),
     )
 
 
@@ -115,6 +146,23 @@ def _waits(run: Run, holder: Holder | None, *, outstanding: bool) -> Iterator[Wa
         yield from _people(run)
 
 
+def _to_be_known(run: Run) -> Iterator[str]:
+    if run.moved is not None:
+        yield f"{run.branch} has meanwhile changed {_listed(run.moved.files)}, too."
+    for conflict in conflicts_in(run):
+        yield (
+            f"{_listed(conflict.paths)} was changed in two places: the version of {conflict.branch} stands, the other one "
+            f"is kept at {conflict.ref}."
+        )
+    for left in run.assembly.left_out if run.assembly else ():
+        yield f"Commit {left.commit}, which subtask {left.subtask_id} had ready, is not in it ({left.reason})."
+
+
+def _listed(paths: Sequence[Text]) -> str:
+    named = ", ".join(str(path) for path in paths[:MAX_NAMED])
+    return f"{named} and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else named
+
+
 def _people(run: Run) -> Iterator[Wait]:
     at = f"/api/runs/{run.run_id}"
     spec = run.outcome_spec
@@ -122,7 +170,7 @@ def _people(run: Run) -> Iterator[Wait]:
         yield Wait(who="person", what="The outcome spec is to be confirmed.", request=f"POST {at}/outcome-spec/confirm")
     if run.status == "awaiting_review":
         reason = f" ({run.plan.status_reason})" if run.plan and run.plan.status_reason else ""
-        what = f"The assembled work is to be reviewed{reason}."
+        what = " ".join([f"The assembled work is to be reviewed{reason}.", *_to_be_known(run)])
         yield Wait(who="person", what=what, request=f"POST {at}/assembly/review")
     if run.plan is not None and run.plan.status == "assembly_blocked":
         what = f"The plan is blocked ({run.plan.status_reason}); correct it or stop it."
