@@ -11,6 +11,7 @@ from ...domain.run import Run
 from ...domain.run_records import confirm_erased
 from ...domain.turns import Overtaken
 from ..agent_port import AgentFailed
+from ..cause import StillAlive
 from .answer_question import answering_branch, answering_name
 from .pause_worker import PAUSE, SHUTDOWN
 from .workshop import Workshop
@@ -23,7 +24,7 @@ FORGET_ATTEMPTS = 3
 log = structlog.get_logger(__name__)
 
 
-class StillAtWork(Exception):
+class StillAtWork(StillAlive):
     """An agent of the run has not quite ended, and could still say something."""
 
 
