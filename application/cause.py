@@ -43,10 +43,17 @@ UNEXPECTED = "unexpected"
 
 #: What may be done about each kind of cause, for people. Whatever is not named here is a fault of the program.
 ADVICE: Mapping[str, str] = {
-    "repository_missing": "The repository is not where it was registered. Move it back, or mount its disk again.",
+    "workspace_missing": "The repository is not where it was registered. Move it back, or mount its disk again.",
+    "not_a_repository": "There is no git repository any more. Put its `.git` back.",
+    "bare_repository": "The repository has no files to work on. Register a clone of it that has.",
+    "detached_head": "No branch is checked out in the repository. Check one out.",
+    "unsupported_repository": "The repository needs something that this service does not know. Register a clone without it.",
     "repository_unreadable": "The repository cannot be read. Look at it with `git fsck`, and put it back from a copy.",
     "object_missing": "The repository lacks an object. Look at it with `git fsck`, and fetch or put back what is missing.",
-    "branch_missing": "The branch has no commit, or is gone. Put it back.",
+    "no_commit": "A branch that is needed is gone. Put it back.",
+    "unborn_branch": "The branch that is checked out has no commit. Make one, or check out another.",
+    "repository_locked": "A lock file of git stands in the way. If no git is at work, remove it.",
+    "nested_too_deep": "Files lie too deep in folders to be worked with. Remove them.",
     "branch_moved": "Somebody else has moved a branch of the run. Put it back to where the run left it.",
     "disk_full": "The disk is full, or a quota is used up. Make room.",
     "permission_denied": "The service's user may not do this. Give it the rights to the repository and its own data.",
@@ -80,13 +87,6 @@ _ERRNO: Mapping[int, str] = {
     EMFILE: "too_many_open_files",
     ENFILE: "too_many_open_files",
     ENOMEM: "memory_exhausted",
-}
-#: What the port says of a repository, in our words; any other of its words is one already.
-_REPOSITORY = {
-    "workspace_missing": "repository_missing",
-    "not_a_repository": "repository_unreadable",
-    "no_commit": "branch_missing",
-    "unborn_branch": "branch_missing",
 }
 _PORTS: tuple[tuple[type[Exception], str], ...] = (
     (GitConflict, "branch_moved"),
@@ -142,7 +142,7 @@ def _operators_code(error: BaseException) -> str | None:
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
         return "threads_exhausted"
     if isinstance(error, RepositoryUnusable | WorkplaceUnmade):
-        return _of_system(error) or _REPOSITORY.get(error.code, error.code)
+        return _of_system(error) or error.code
     for kind, code in _PORTS:
         if isinstance(error, kind):
             return _of_system(error) or code

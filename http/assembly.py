@@ -10,9 +10,9 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
-from ..application.git_port import ChangedFile, FileView, RepositoryUnusable
+from ..application.git_port import ChangedFile, FileView
+from ..application.look import looked
 from ..application.review_assembly import review_assembly
-from ..application.start_orchestration import WorkspaceUnavailable
 from ..application.steer import request_changes
 from ..domain.event import Draft, Fact
 from ..domain.gate_signals import RequestChanges
@@ -79,10 +79,7 @@ def list_files(run_id: FromPath[str], reading: Reads) -> Sequence[ChangedFile]:
     place = compared(reading, run_id)
     if place is None:
         return []
-    try:
-        return list(reading.services.repositories.changed_files(*place))
-    except (RepositoryUnusable, OSError, KeyError) as gone:
-        raise WorkspaceUnavailable from gone
+    return looked(lambda: reading.services.repositories.changed_files(*place))
 
 
 @get("/api/runs/{run_id:str}/assembly/files/{path:path}", sync_to_thread=True, responses=refusals(404, 409))
@@ -93,10 +90,7 @@ def show_file(request: Request[Any, Any, Any], run_id: FromPath[str], path: From
     place = compared(reading, run_id)
     if place is None:
         raise FileNotFound
-    try:
-        found = reading.services.repositories.file(*place, wanted)
-    except (RepositoryUnusable, OSError, KeyError) as gone:
-        raise WorkspaceUnavailable from gone
+    found = looked(lambda: reading.services.repositories.file(*place, wanted))
     if found is None:
         raise FileNotFound
     return found

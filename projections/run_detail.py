@@ -9,13 +9,15 @@ from ..domain.agent_output import ToolCalled
 from ..domain.asking import OptionsSet
 from ..domain.event import Fact
 from ..domain.git import Commit
+from ..domain.held import EffectHeld, EffectReleased
 from ..domain.run import CoordinatorStarted
 from ..domain.run_records import RunArchived
 from ..domain.work_plan import SubtaskMoved
+from .held_effects import HeldView, held_after
 from .standing import STEERABLE, ChildStanding, Standing, after, child_after
 from .view import Rows, View, deleted_run
 
-VERSION = 3
+VERSION = 4
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -74,6 +76,8 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     reviewed_by: str | None = None
     archived_at: str | None = None
     retried_from: str | None = None
+    #: What failed several times in a row and is tried again slowly, until it is mended.
+    held: tuple[HeldView, ...] = ()
     internal: Internal | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -103,6 +107,8 @@ def apply(rows: Rows[RunDetail], fact: Fact) -> Mapping[str, RunDetail | None]:
     if isinstance(event, SubtaskMoved) and (child := rows.get(event.child_run_id or "")) is not None:
         # A step of its subtask may open a child run again.
         changes[child.run_id] = _next(child, fact)
+    if isinstance(event, EffectHeld | EffectReleased) and (child := rows.get(event.child_run_id or "")) is not None:
+        changes[child.run_id] = msgspec.structs.replace(child, held=held_after(child.held, fact))
     if isinstance(event, OptionsSet):
         # A run's options are its children's, too.
         children = (key for key in rows.group(fact.root or "") if key not in changes)
@@ -235,6 +241,8 @@ def _with_facts(row: RunDetail, fact: Fact) -> RunDetail:
             return replace(row, reviewed_by=event.reviewer)
         case assembly.MergeBlocked():
             return replace(row, reviewed_by=None)
+        case EffectHeld() | EffectReleased():
+            return replace(row, held=held_after(row.held, fact))
         case RunArchived():
             return replace(row, archived_at=fact.at.isoformat())
         case assembly.MergeCompleted() as event:

@@ -37,6 +37,7 @@ from . import diff as git_diff
 from . import workspace as git_workspace
 from . import worktrees as git_worktrees
 from .checkout import ForbiddenPath
+from .faults import typed_faults
 from .landing import Landing, land, obstacle
 from .merge import is_ancestor, merge_bases, merge_commits
 from .objects import Objects, new_commit
@@ -67,6 +68,7 @@ def opened(path: Path) -> Generator[Repo]:
         yield repo
 
 
+@typed_faults
 class GitRepositories:
     """
     Git, through dulwich. It holds nothing between calls and may be shared by threads and repeated after a crash.
