@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnObserver
-from steersman.application.effects import child_workplace
 from steersman.application.caller import Answer
+from steersman.application.effects import child_workplace
 from steersman.application.retry_run import Ids, retry_run
 from steersman.domain.assembly import ReviewRequested, WorkLeftOut
 from steersman.domain.child_run import (
