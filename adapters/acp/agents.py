@@ -5,7 +5,7 @@ import threading
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from ...application.agent_port import AgentFailed, AgentInfo, SessionRequest
 from ..agents_file import AgentCommand, KnownAgents, agent_environment, find_command
@@ -57,6 +57,10 @@ class AcpAgents:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="agents", daemon=True)
         self._thread.start()
+
+    @property
+    def isolation(self) -> Literal["bubblewrap", "none"]:
+        return self._box.isolation
 
     def known(self) -> Sequence[AgentInfo]:
         default = self._agents.default

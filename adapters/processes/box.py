@@ -48,6 +48,9 @@ class Inside(msgspec.Struct, frozen=True, kw_only=True):
     #: Ports of the box's own loopback that lead through the proxy to an address, `host:port`.
     reach: tuple[tuple[int, str], ...] = ()
     limits: Limits = Limits()
+    #: Whether it runs as the owner of its directory, who may be root, in the place of the agents' user: for what a
+    #: service that is root does in somebody's own checkout. Never for what an agent chose.
+    as_owner: bool = False
 
 
 class Box(Protocol):

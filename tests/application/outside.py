@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 from steersman.application.agent_port import (
     AgentFailed,
@@ -368,6 +369,7 @@ class ScriptedAgents:
         #: The run in whose home each of them is.
         self.homes: dict[str, str] = {}
         self.alive: set[Session] = set()
+        self.isolation: Literal["bubblewrap", "none"] = "bubblewrap"
         self.prompts: list[tuple[str, str]] = []
         self.opened = 0
 
