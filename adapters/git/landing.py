@@ -218,6 +218,7 @@ def _work(boxed: Boxed, opened: Opened, place: Place, landing: Landing, mode: st
             "mode": mode,
         }
         moves = mode != "check"
+        # What its git directory shares with other checkouts is only read, unless it is one and the same.
         own = {Path(opened.common): False, Path(place.root): moves, Path(place.control): moves}
         mounts = [Mount(source=path, writable=writable) for path, writable in own.items()]
         mounts += [Mount(source=room, writable=True), *(Mount(source=Path(path)) for path in opened.objects)]
