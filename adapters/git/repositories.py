@@ -86,6 +86,7 @@ class GitRepositories:
             tip = read_ref(found.repo, branch_ref(branch))
             if tip is None:
                 raise RepositoryUnusable("no_commit", f"{repository} has no branch {branch}")
+            _check_branches(found)
             return Commit(commit=tip.decode(), tree=Trees(found.repo).tree_of(tip.decode()))
 
     def obstacle(self, repository: Path, branch: str) -> str | None:
@@ -294,11 +295,22 @@ def _state(found: Opened, path: Path) -> RepositoryState:
     if tip is None:
         code = "unborn_branch" if found.repo.get_refs() else "no_commit"
         raise RepositoryUnusable(code, f"{path} has no commit on {ref.decode(errors='replace')}")
+    _check_branches(found)
     return RepositoryState(
         path=Path(found.root),
         branch=ref.removeprefix(HEADS).decode(errors="surrogateescape"),
         tip=Commit(commit=tip.decode(), tree=Trees(found.repo).tree_of(tip.decode())),
     )
+
+
+def _check_branches(found: Opened) -> None:
+    """Raise RepositoryUnusable where a branch has the name of the directory that those of runs are in."""
+    if read_ref(found.repo, branch_ref("steersman")) is not None:
+        raise RepositoryUnusable(
+            "branch_in_the_way",
+            f"{found.root} has a branch `steersman`, so that no branch `steersman/…` can be made for a run. Rename it: "
+            "git branch -m steersman another-name",
+        )
 
 
 def _check_apart(repository: Path, workplace: Path) -> None:
