@@ -10,6 +10,7 @@ from ..domain.assembly import LeftOut
 from ..domain.effects import next_effects
 from ..domain.event import Text
 from ..domain.line import conflicts_in
+from ..domain.rounds import isolation_of
 from ..domain.run import Run
 from .driving.under_way import EffectState
 from .lease_port import Holder
@@ -72,6 +73,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     run_id: str
     status: str
     plan_status: str | None
+    #: `none` if an agent of the run had all rights of the service in any of its turns; null: not known.
+    isolation: str | None
     owner: Owner | None
     effects: tuple[Outstanding, ...]
     waits: tuple[Wait, ...]
@@ -93,6 +96,7 @@ def explain(run: Run, holder: Holder | None) -> Explanation:
         run_id=run.run_id,
         status=run.status,
         plan_status=run.plan.status if run.plan else None,
+        isolation=isolation_of(run),
         owner=Owner(replica=holder.replica, epoch=holder.epoch, alive=holder.alive) if holder else None,
         effects=tuple(effects),
         waits=tuple(_waits(run, holder, outstanding=bool(effects))),

@@ -233,7 +233,8 @@ def _evolve_coordinator(run: Run, fact: Fact, at: str) -> Run:
             run = replace(run, status="in_progress", result=None, worktrees_removed=False)
             return _plan(run, "dispatching", stage=None, status_reason=None)
         case assembling.WorktreesRemoved():
-            return replace(run, worktrees_removed=True)
+            cleared = {i: replace(child, cleared=True) for i, child in run.children.items()}
+            return replace(run, worktrees_removed=True, children=cleared)
         case _:
             return _evolve_end(run, event)
 

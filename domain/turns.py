@@ -6,6 +6,7 @@ from typing import Literal
 from uuid import NAMESPACE_OID, uuid5
 
 from . import prompts
+from .bad_ends import INTERRUPTED
 from .child_run import (
     ENDED,
     MAX_INTERRUPTIONS,
@@ -45,7 +46,7 @@ class Overtaken(Rejected):
 class InterruptedTooOften(Rejected):
     """The turn was cut off so often that it is given up."""
 
-    code = "agent_interrupted_too_often"
+    code = INTERRUPTED
 
 
 def child_at_work(run: Run, child_run_id: str) -> tuple[ChildRun, Subtask]:
@@ -136,6 +137,17 @@ def _prompt(run: Run, child: ChildRun, subtask: Subtask, turn_id: str, waiting: 
     return prompts.revision_prompt(run, subtask, turn_id, earlier, waiting, rebuilt=child.rebuilt)
 
 
+def prompt_now(run: Run, child_run_id: str, *, asked: bool) -> str:
+    """Return what the agent is told for the child's open turn; *asked* is whether its session shows that it was already."""
+    child, _ = child_at_work(run, child_run_id)
+    if child.turn is None:
+        raise Overtaken
+    if asked:
+        return prompts.continue_prompt(child.turn.turn_id)
+    knows = child.session_briefed or (not child.briefed and child.turn.lost is None)
+    return str(child.turn.prompt) if knows else prompt_anew(run, child_run_id)
+
+
 def prompt_anew(run: Run, child_run_id: str) -> str:
     """Return the prompt of the child's open turn for a session that knows nothing: the task, and all that was said."""
     child, subtask = child_at_work(run, child_run_id)
@@ -147,7 +159,7 @@ def prompt_anew(run: Run, child_run_id: str) -> str:
         for directive in feedback_rounds(run, subtask.subtask_id)
         if directive not in carried and directive.targets.get(child_run_id) != "outstanding"
     ]
-    return prompts.task_prompt(run, subtask, child.turn.turn_id, before, carried)
+    return prompts.task_prompt(run, subtask, child.turn.turn_id, before, carried, lost=child.turn.lost)
 
 
 def _mark(
@@ -186,13 +198,27 @@ def interrupt_turn(run: Run, child_run_id: str, *, found_in_history: bool, sessi
     return (run.on_child(child_run_id, event),)
 
 
-def start_turn(run: Run, child_run_id: str) -> Sequence[Draft]:
+def lose_workplace(run: Run, child_run_id: str, state: str) -> Sequence[Draft]:
+    """
+    What stands in the child's workplace is not what was made there: nothing of it is taken for work, and its newest turn
+    is asked again from its parent, by an agent that knows nothing. Raises InterruptedTooOften past the bound.
+    """
+    child, _ = child_at_work(run, child_run_id)
+    if child.turn is None or child.turn.committed:
+        raise Overtaken
+    if child.interruptions >= MAX_INTERRUPTIONS:
+        raise InterruptedTooOften(f"{InterruptedTooOften.__doc__} Its workplace: {state}.")
+    event = TurnInterrupted(turn_id=child.turn.turn_id, found_in_history=False, session_kept=False, workplace=state)
+    return (*expire_requests(run, child), run.on_child(child_run_id, event))
+
+
+def start_turn(run: Run, child_run_id: str, isolation: str | None = None) -> Sequence[Draft]:
     """The agent shows that it works on the open turn; said once. It proves what the turn's directives asked for."""
     child, _ = child_at_work(run, child_run_id)
     if child.turn is None or child.turn.started:
         return ()
     carried = [run.directives[i] for i in child.turn.directive_ids if run.directives[i].open]
-    started = run.on_child(child_run_id, TurnStarted(turn_id=child.turn.turn_id))
+    started = run.on_child(child_run_id, TurnStarted(turn_id=child.turn.turn_id, isolation=isolation))
     return (started, *_mark(run, carried, child_run_id, "effect_confirmed"))
 
 
@@ -215,6 +241,18 @@ def is_cut_short(run: Run, child_run_id: str) -> bool:
     other = (d for d in run.open_directives() if d.directive_id not in child.turn.directive_ids)
     redirected = any(d.verb == "redirect" and d.waits_for(child_run_id) for d in other)
     return redirected or child.status == "pausing"
+
+
+def may_be_our_cancel(run: Run, child_run_id: str) -> bool:
+    """
+    Whether an agent that gives the child's open turn up as cancelled may have been asked to, by something that is over.
+
+    A pause can stop the agent before it reads that; and what a redirect asks of one turn can reach the next, its own.
+    """
+    turn = run.children[child_run_id].turn
+    if turn is None:
+        return False
+    return turn.paused or any(run.directives[i].verb == "redirect" for i in turn.directive_ids)
 
 
 def fail_execution(run: Run, child_run_id: str, error_code: str, message: str = "") -> Sequence[Draft]:

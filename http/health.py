@@ -36,12 +36,15 @@ class HealthBody(msgspec.Struct, frozen=True, kw_only=True):
 
     `log_rolled_back` says why nothing more is stored, and what to do: the store was put back to an earlier state; else it
     is null. `redis` is null where none is configured. Without it everything works, and what other replicas do is seen later.
+
+    `isolation` is `none` where agents have all rights of the service.
     """
 
     status: Literal["ok", "degraded", "unavailable", "draining"]
     log: Literal["ok", "unavailable"]
     log_rolled_back: str | None
     redis: RedisState | None
+    isolation: Literal["bubblewrap", "none"]
     position: int | None
     views: dict[str, ViewHealth]
     quarantined: list[QuarantinedRun]
@@ -95,6 +98,7 @@ def _answered(services: Services) -> Response[HealthBody]:
             log="unavailable",
             log_rolled_back=None,
             redis=services.redis(),
+            isolation=services.agents.isolation,
             position=None,
             views={},
             quarantined=[],
@@ -116,6 +120,7 @@ def health_of(services: Services) -> HealthBody:
         log="ok",
         log_rolled_back=reason,
         redis=services.redis(),
+        isolation=services.agents.isolation,
         position=head,
         views={name: ViewHealth(position=at, lag=max(0, head - at)) for name, at in positions.items()},
         quarantined=quarantined,

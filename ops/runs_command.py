@@ -127,6 +127,8 @@ def explain(run_id: str, as_json: bool) -> None:
         f"{'run':<10} {found['runId']}\n{'status':<10} {found['status']}, plan {found['planStatus'] or 'none yet'}"
     )
     click.echo(f"{'driven by':<10} {driven}")
+    if found["isolation"] == "none":
+        click.echo(f"{'isolation':<10} none: its agents had all rights of the service")
     for wait in found["waits"]:
         click.echo(f"{'waits for':<10} {wait['who']}: {plain(wait['what'])}")
         if wait["request"]:

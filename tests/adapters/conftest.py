@@ -19,7 +19,7 @@ class Scratch:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.path = home / "repo"
-        self.repositories = GitRepositories()
+        self.repositories = GitRepositories(home / "scratch")
         self.path.mkdir()
         self.git("init", "-q", "-b", "main", "--template=")
 
@@ -56,10 +56,10 @@ class Scratch:
         """Return what differs from HEAD in a checkout, "" if nothing."""
         return self.git("status", "--porcelain", cwd=root)
 
-    def worktree(self, name: str = "child", base: str | None = None) -> Path:
-        """Make a worktree of ours on the branch steersman/<name>."""
+    def workplace(self, name: str = "child", base: str | None = None) -> Path:
+        """Make a workplace."""
         path = self.home / "worktrees" / name
-        self.repositories.ensure_worktree(self.path, path, f"steersman/{name}", base or self.rev("HEAD"))
+        self.repositories.make_workplace(self.path, path, base or self.rev("HEAD"))
         return path
 
     def branch_off(self, name: str, files: Mapping[str, str | bytes | None], base: str) -> str:

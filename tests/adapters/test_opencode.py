@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from steersman.adapters.acp.agents import AcpAgents
+from steersman.adapters.agents_file import read_agents
 from steersman.application.agent_port import AgentFailed, AgentSession, SessionRequest
 from steersman.tests.e2e.scripted_model import CLOSING, ScriptedModel, opencode_config
 from steersman.tests.live_agents import Recorder, agents_toml
@@ -41,7 +42,9 @@ def agents(tmp_path: Path, model: ScriptedModel) -> Iterator[AcpAgents]:
     home.mkdir()
     environment = {"HOME": str(home), "OPENCODE_CONFIG": str(opencode_config(tmp_path, model))}
     file = agents_toml(tmp_path, opencode={"command": ["opencode", "acp"], "env": environment})
-    with AcpAgents(file, tmp_path / "data", start_timeout_seconds=START_SECONDS) as opened:
+    with AcpAgents(
+        read_agents(file, tmp_path / "data"), tmp_path / "data", start_timeout_seconds=START_SECONDS
+    ) as opened:
         yield opened
 
 

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 from steersman.application.agent_port import (
     AgentFailed,
@@ -23,6 +24,9 @@ from steersman.application.git_port import (
     MergeOutcome,
     PathConflict,
     RepositoryUnusable,
+    WorkplaceLost,
+    WorkplaceState,
+    WorkplaceUnmade,
 )
 from steersman.application.log_port import Append, EventLog, LogUnavailable
 from steersman.application.ports import CommandResult
@@ -45,7 +49,16 @@ class MemoryGit:
         self._commits: dict[str, tuple[str, tuple[str, ...]]] = {}
         self.branches: dict[str, str] = {}
         self.conflicts: set[str] = set()
-        self.worktrees: dict[Path, tuple[str, Files]] = {}
+        self.workplaces: dict[Path, Files] = {}
+        #: Those in whose place something else stands, and what it is.
+        self.spoiled: dict[Path, WorkplaceState] = {}
+        #: The commit that each workplace's name holds, and what every commit of a workplace says.
+        self.taken: dict[str, str] = {}
+        self.messages: dict[str, str] = {}
+        #: The codes with which the next workplaces cannot be made.
+        self.unmade: list[str] = []
+        #: Whether somebody may write in a workplace now.
+        self.is_at_work: Callable[[Path], bool] = lambda _: False
         #: How many of the next commits fail.
         self.failing_commits = 0
         self.dirty = False
@@ -74,43 +87,56 @@ class MemoryGit:
     def obstacle(self, repository: Path, branch: str) -> str | None:
         return "repository_dirty" if self.dirty else None
 
-    def ensure_worktree(self, repository: Path, worktree: Path, branch: str, base: str) -> None:
-        with self._lock:
-            at = self.branches.setdefault(branch, base)
-            self.worktrees.setdefault(worktree, (branch, dict(self.files(at))))
+    def lends(self, repository: Path) -> Sequence[Path]:
+        return (repository / ".git" / "objects",)
 
-    def commit_worktree(
-        self, repository: Path, worktree: Path, branch: str, parent: str, at: datetime, message: str
-    ) -> Commit:
+    def make_workplace(self, repository: Path, workplace: Path, base: str) -> None:
         with self._lock:
+            if self.unmade:
+                raise WorkplaceUnmade(self.unmade.pop(0), f"{workplace} cannot be made")
+            self.workplaces[workplace] = dict(self.files(base))
+            self.spoiled.pop(workplace, None)
+
+    def look_at(self, repository: Path, workplace: Path) -> WorkplaceState:
+        with self._lock:
+            return self.spoiled.get(workplace, "whole") if workplace in self.workplaces else "vanished"
+
+    def spoil(self, workplace: Path, state: WorkplaceState) -> None:
+        """Let what stands there be something else than what was made: nothing at all, another directory, half of it."""
+        with self._lock:
+            if state == "vanished":
+                self.workplaces.pop(workplace, None)
+                return
+            self.workplaces[workplace] = {"foreign.txt": "of nobody here"}
+            self.spoiled[workplace] = state
+
+    def commit_workplace(self, repository: Path, workplace: Path, parent: str, at: datetime, message: str) -> Commit:
+        with self._lock:
+            assert not self.is_at_work(workplace), "somebody may write while it is committed"
             if self.failing_commits:
                 self.failing_commits -= 1
                 raise CommitFailed("the index is locked")
-            _, files = self.worktrees[worktree]
-            made = self._commit(dict(files), (parent,), f"{at} {message}")
+            if (state := self.look_at(repository, workplace)) != "whole":
+                raise WorkplaceLost(state, f"{workplace} is {state}")
+            made = self._commit(dict(self.workplaces[workplace]), (parent,), f"{at} {message}")
             if made.tree == self._named(parent).tree:
                 return self._named(parent)
-            if self.branches[branch] not in (parent, made.commit):
-                raise GitConflict(branch)
-            self.branches[branch] = made.commit
+            self.taken[workplace.name] = made.commit
+            self.messages[made.commit] = message
             return made
 
-    def reset_worktree(self, repository: Path, worktree: Path, branch: str, commit: str) -> None:
+    def fingerprint(self, repository: Path, workplace: Path) -> Fingerprint:
         with self._lock:
-            self.branches[branch] = commit
-            self.worktrees[worktree] = (branch, dict(self.files(commit)))
-
-    def fingerprint(self, repository: Path, worktree: Path) -> Fingerprint:
-        with self._lock:
-            if worktree not in self.worktrees:
+            if self.look_at(repository, workplace) != "whole":
                 return Fingerprint(tree_hash="", workspace_hash="")
-            _, files = self.worktrees[worktree]
-            tree = _digest(sorted(files.items()))
+            tree = _digest(sorted(self.workplaces[workplace].items()))
             return Fingerprint(tree_hash=tree, workspace_hash=f"w{tree}")
 
-    def remove_worktree(self, repository: Path, worktree: Path, branch: str | None) -> None:
+    def remove_workplace(self, repository: Path, workplace: Path, branch: str | None) -> None:
         with self._lock:
-            self.worktrees.pop(worktree, None)
+            self.workplaces.pop(workplace, None)
+            self.spoiled.pop(workplace, None)
+            self.taken.pop(workplace.name, None)
             if branch is not None:
                 self.branches.pop(branch, None)
 
@@ -271,7 +297,7 @@ class Session:
     @property
     def files(self) -> Files:
         """The worktree's files, to read and to change."""
-        return self._agents.git.worktrees[self.request.cwd][1]
+        return self._agents.git.workplaces[self.request.cwd]
 
     def prompt(self, text: str, observer: TurnObserver) -> TurnEnded:
         if self.killed.is_set():
@@ -337,13 +363,13 @@ class ScriptedAgents:
 
     def __init__(self, git: MemoryGit) -> None:
         self.git = git
+        git.is_at_work = lambda place: any(s.request.cwd == place and not s.stopped for s in self.alive)
         self.behave: Behaviour = writes_its_part
         self.sessions: dict[str, list[str]] = {}
-        #: Where each of them was opened.
-        self.places: dict[str, Path] = {}
-        #: How often it fails to forget.
-        self.failing_to_forget = 0
+        #: The run in whose home each of them is.
+        self.homes: dict[str, str] = {}
         self.alive: set[Session] = set()
+        self.isolation: Literal["bubblewrap", "none"] = "bubblewrap"
         self.prompts: list[tuple[str, str]] = []
         self.opened = 0
 
@@ -359,19 +385,15 @@ class ScriptedAgents:
         if request.session_id is not None and session_id not in self.sessions:
             raise AgentFailed("session_not_found", session_id, retryable=False)
         self.sessions.setdefault(session_id, [])
-        self.places.setdefault(session_id, request.cwd)
+        self.homes.setdefault(session_id, request.run_id)
         session = Session(self, request, session_id)
         self.alive.add(session)
         return session
 
-    def forget(self, model_id: str, directories: Sequence[Path]) -> bool:
-        if self.failing_to_forget:
-            self.failing_to_forget -= 1
-            raise AgentFailed("agent_exited", "it died", retryable=True)
-        for session_id, place in list(self.places.items()):
-            if place in directories:
-                del self.sessions[session_id], self.places[session_id]
-        return True
+    def forget(self, run_ids: Sequence[str]) -> None:
+        for session_id, run_id in list(self.homes.items()):
+            if run_id in run_ids:
+                del self.sessions[session_id], self.homes[session_id]
 
     def prompted(self, run_id: str) -> list[str]:
         """Return the prompts that a run's agents were given."""
@@ -394,7 +416,9 @@ class MemorySignals:
 class NoCommands:
     """Commands that nobody runs here."""
 
-    def run(self, command: Sequence[str], cwd: Path, timeout_seconds: float) -> CommandResult:
+    def run(
+        self, command: Sequence[str], cwd: Path, timeout_seconds: float, reads: Sequence[Path] = ()
+    ) -> CommandResult:
         raise AssertionError("no gate of these projects runs a command")
 
     def kill(self, cwd: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 import uvicorn
 
 from steersman.adapters.acp.agents import AcpAgents
+from steersman.adapters.agents_file import read_agents
 from steersman.adapters.feed_hub import FeedHub
 from steersman.adapters.git.repositories import GitRepositories
 from steersman.adapters.memory import MemoryLog, MemoryWakeups, SystemClock
@@ -243,8 +244,8 @@ def opened(data: Path) -> Iterator[Services]:
         runs=RunLog(log, clock),
         clock=clock,
         views=views,
-        repositories=GitRepositories(),
-        agents=AcpAgents(None, data),
+        repositories=GitRepositories(data / "scratch"),
+        agents=AcpAgents(read_agents(None, data), data),
         tokens=tokens,
         feed=FeedHub(log, wakeups, poll_seconds=0.1),
         data_dir=data,
