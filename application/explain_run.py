@@ -9,9 +9,12 @@ from ..domain.asking import RequestKind
 from ..domain.assembly import LeftOut
 from ..domain.effects import next_effects
 from ..domain.event import Text
+from ..domain.held import DRIVE, HeldEffect, WaitsFor
+from ..domain.hold import drive_id
 from ..domain.line import conflicts_in
 from ..domain.rounds import isolation_of
 from ..domain.run import Run
+from .cause import advice
 from .driving.under_way import EffectState
 from .lease_port import Holder
 
@@ -25,7 +28,7 @@ ASKED: Mapping[RequestKind, tuple[str, str]] = {
 #: How many files are named in a sentence.
 MAX_NAMED = 10
 
-Who = Literal["driver", "person", "newer_release", "nobody"]
+Who = Literal["driver", "operator", "release", "person", "newer_release", "nobody"]
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +50,10 @@ class Outstanding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     failures: int = 0
     last_error: str | None = None
     next_try: str | None = None
+    #: Once it has failed several times in a row: the kind of cause, since when, and who can mend it.
+    error_code: str | None = None
+    held_since: str | None = None
+    waits_for: WaitsFor | None = None
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,10 +95,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def explain(run: Run, holder: Holder | None) -> Explanation:
     """Return what a coordinator run waits for."""
     stand = {state.effect_id: state for state in holder.effects} if holder else {}
-    effects = [_outstanding(effect.id, type(effect).__name__, stand.get(effect.id)) for effect in next_effects(run)]
-    driven = stand.get(f"{run.run_id}/drive")
-    if driven is not None:
-        effects.insert(0, _outstanding(driven.effect_id, "Drive", driven))
+    outstanding = [(effect.id, type(effect).__name__) for effect in next_effects(run)]
+    drive = drive_id(run.run_id)
+    if drive in stand or drive in run.held:
+        outstanding.insert(0, (drive, DRIVE))
+    effects = [_outstanding(i, kind, stand.get(i), run.held.get(i)) for i, kind in outstanding]
     return Explanation(
         run_id=run.run_id,
         status=run.status,
@@ -99,7 +107,7 @@ def explain(run: Run, holder: Holder | None) -> Explanation:
         isolation=isolation_of(run),
         owner=Owner(replica=holder.replica, epoch=holder.epoch, alive=holder.alive) if holder else None,
         effects=tuple(effects),
-        waits=tuple(_waits(run, holder, outstanding=bool(effects))),
+        waits=tuple(_waits(run, holder, effects)),
         conflicts=tuple(
             StandingConflict(
                 branch=conflict.branch,
@@ -114,20 +122,21 @@ def explain(run: Run, holder: Holder | None) -> Explanation:
     )
 
 
-def _outstanding(effect_id: str, kind: str, state: EffectState | None) -> Outstanding:
-    if state is None:
-        return Outstanding(effect_id=effect_id, kind=kind, state="unknown")
+def _outstanding(effect_id: str, kind: str, state: EffectState | None, held: HeldEffect | None) -> Outstanding:
     return Outstanding(
         effect_id=effect_id,
         kind=kind,
-        state=state.state,
-        failures=state.failures,
-        last_error=state.last_error,
-        next_try=state.next_try,
+        state=state.state if state else "unknown",
+        failures=state.failures if state else 0,
+        last_error=state.last_error if state else None,
+        next_try=state.next_try if state else None,
+        error_code=held.error_code if held else None,
+        held_since=held.since if held else None,
+        waits_for=held.waits_for if held else None,
     )
 
 
-def _waits(run: Run, holder: Holder | None, *, outstanding: bool) -> Iterator[Wait]:
+def _waits(run: Run, holder: Holder | None, effects: Sequence[Outstanding]) -> Iterator[Wait]:
     if run.closed:
         yield Wait(who="nobody", what="The run has ended and nothing of it is left to do.")
         return
@@ -140,8 +149,11 @@ def _waits(run: Run, holder: Holder | None, *, outstanding: bool) -> Iterator[Wa
         yield Wait(
             who="driver", what="No live process drives the run; one takes it within seconds, if any drives runs."
         )
-    elif outstanding:
+    elif drive_id(run.run_id) not in run.held and any(effect.waits_for is None for effect in effects):
         yield Wait(who="driver", what="Effects are outstanding: see how each stands.")
+    for effect in effects:
+        if (held := run.held.get(effect.effect_id)) is not None:
+            yield _mend(run, held)
     if not run.ended:
         yield from _people(run)
 
@@ -161,6 +173,16 @@ def _to_be_known(run: Run) -> Iterator[str]:
 def _listed(paths: Sequence[Text]) -> str:
     named = ", ".join(str(path) for path in paths[:MAX_NAMED])
     return f"{named} and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else named
+
+
+def _mend(run: Run, held: HeldEffect) -> Wait:
+    whose = f" of child run {held.child_run_id}" if held.child_run_id else ""
+    words = f": {held.message}" if held.message.value else ""
+    what = (
+        f"{held.kind}{whose} has failed since {held.since} ({held.error_code}{words}). "
+        f"{advice(held.error_code, held.waits_for)} It is tried again by itself, slowly, or at once when asked for."
+    )
+    return Wait(who=held.waits_for, what=what, request=f"POST /api/runs/{run.run_id}/retry")
 
 
 def _people(run: Run) -> Iterator[Wait]:

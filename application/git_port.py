@@ -16,7 +16,10 @@ class RepositoryUnusable(Exception):
     The directory cannot serve as a project's repository.
 
     `code` is one of workspace_missing, not_a_repository, bare_repository, no_commit, unborn_branch, detached_head,
-    unsupported_repository (SHA-256, reftable or an extension that the adapter does not know).
+    unsupported_repository (SHA-256, reftable or an extension that the adapter does not know), repository_unreadable,
+    object_missing, repository_locked, nested_too_deep.
+
+    Every method of `Repositories` may raise it: nothing else that is wrong with a repository is told in another way.
     """
 
     def __init__(self, code: str, message: str) -> None:

@@ -1,14 +1,14 @@
-"""Try a failed run again."""
+"""Try a failed run again, or at once what is held in one that goes on."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ..domain import parked, retry, steering
+from ..domain import hold, parked, retry, steering
 from ..domain.event import Draft, Fact
 from ..domain.line import Left, left_on_branch
 from ..domain.parked import RecoveryExhausted
 from ..domain.rejected import Busy, RunNotFound
-from ..domain.retry import AlreadyRetried
+from ..domain.retry import AlreadyRetried, RunNotRetryable
 from ..domain.run import Run
 from ..domain.steering import SteerRun
 from .agent_port import Agents
@@ -41,7 +41,9 @@ def retry_run(
     answer: Callable[[str | None], Answer],
 ) -> Sequence[Fact]:
     """
-    Have the run go on where it stood, if it can, else store a new run with its goal and plan; either way only once.
+    Have a failed run go on where it stood, if it can, else store a new run with its goal and plan; either way only once.
+
+    In a run that has not failed, what failed several times in a row is tried again now, if there is such a thing.
 
     *answer* is asked with the id of the new run, or with None when the run itself goes on.
 
@@ -51,6 +53,8 @@ def retry_run(
         NoTeam, UnknownModel, WorkspaceUnavailable: a new run cannot be started now.
         Busy: others won MAX_ATTEMPTS times.
     """
+    if runs.run(root).status not in retry.RETRYABLE:
+        return _try_now(root, by, runs, answer)
     for _ in range(MAX_ATTEMPTS):
         run = _retryable(root, runs)
         if parked.can_resume(run, "redirect"):
@@ -63,6 +67,18 @@ def retry_run(
         except Conflict:
             continue
     raise Busy
+
+
+def _try_now(root: str, by: Caller, runs: RunLog, answer: Callable[[str | None], Answer]) -> Sequence[Fact]:
+    def decision(found: Run) -> Sequence[Draft]:
+        drafts = hold.try_now(found, by.principal)
+        if not drafts:
+            raise RunNotRetryable(
+                f"The run is in status '{found.status}', and nothing of it fails. {RunNotRetryable.__doc__}"
+            )
+        return drafts
+
+    return runs.decide(root, decision, by, lambda _, __: answer(None))
 
 
 def _retryable(root: str, runs: RunLog) -> Run:

@@ -339,6 +339,11 @@ def run_stream(run_id: str) -> str:
     return f"run/{run_id}"
 
 
+def work_id(child_run_id: str) -> str:
+    """Return the id of the effect that takes a child run to its end."""
+    return f"{child_run_id}/work"
+
+
 def output_stream(run_id: str) -> str:
     """Return the stream of what a run's agent says; no decision reads it."""
     return f"run/{run_id}/output"

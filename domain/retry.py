@@ -7,14 +7,18 @@ from .line import Left
 from .orchestration import StartRun
 from .planning import ProposedSubtask
 from .rejected import Rejected
-from .run import Run
+from .run import Run, RunStatus
 
 #: How many runs may follow each other as retries.
 MAX_RETRIES = 3
 
 
+#: A run in one of these can be tried again as a whole.
+RETRYABLE = frozenset[RunStatus]({"failed", "merge_failed"})
+
+
 class RunNotRetryable(Rejected):
-    """Only a run that failed, or whose merge failed, can be tried again."""
+    """Only a run that failed, or whose merge failed, or of which something is held, can be tried again."""
 
     code = "run_not_retryable"
 
@@ -33,7 +37,7 @@ class RetryLimitReached(Rejected):
 
 def check_retryable(run: Run) -> None:
     """Return if the run can be tried again. Raises RunNotRetryable."""
-    if run.status not in ("failed", "merge_failed"):
+    if run.status not in RETRYABLE:
         raise RunNotRetryable(f"The run is in status '{run.status}'. {RunNotRetryable.__doc__}")
     if any(directive.status != "needs_attention" for directive in run.open_directives()):
         raise RunNotRetryable("A correction of this run is on its log already, and takes it up where it stood.")

@@ -10,9 +10,9 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
-from ..application.git_port import ChangedFile, FileView, RepositoryUnusable
+from ..application.git_port import ChangedFile, FileView
+from ..application.look import looked
 from ..application.review_assembly import review_assembly
-from ..application.start_orchestration import WorkspaceUnavailable
 from ..application.steer import request_changes
 from ..domain.event import Draft, Fact
 from ..domain.gate_signals import RequestChanges
@@ -98,10 +98,7 @@ def list_files(run_id: FromPath[str], reading: Reads) -> Sequence[AssembledFile]
     place = compared(reading, run_id)
     if place is None:
         return []
-    try:
-        changed = reading.services.repositories.changed_files(*place)
-    except (RepositoryUnusable, OSError, KeyError) as gone:
-        raise WorkspaceUnavailable from gone
+    changed = looked(lambda: reading.services.repositories.changed_files(*place))
     conflicts = _conflicts(reading, run_id)
     files = {
         file.path: AssembledFile(**msgspec.structs.asdict(file), conflicts=conflicts.pop(file.path, ()))
@@ -124,10 +121,7 @@ def show_file(
     place = compared(reading, run_id)
     if place is None:
         raise FileNotFound
-    try:
-        found = reading.services.repositories.file(*place, wanted)
-    except (RepositoryUnusable, OSError, KeyError) as gone:
-        raise WorkspaceUnavailable from gone
+    found = looked(lambda: reading.services.repositories.file(*place, wanted))
     if found is None:
         raise FileNotFound
     return AssembledFileView(**msgspec.structs.asdict(found), conflicts=_conflicts(reading, run_id).get(wanted, ()))

@@ -8,6 +8,7 @@ from litestar.openapi.datastructures import ResponseSpec
 
 from ..application.log_port import LogUnavailable
 from ..application.project_views import QUARANTINE, Quarantined
+from ..projections import held_runs
 from ..projections.catalogue import VIEWS
 from .authentication import PUBLIC
 from .given import Given, RedisState, Services
@@ -35,7 +36,8 @@ class HealthBody(msgspec.Struct, frozen=True, kw_only=True):
     its log, and `draining` when this process is about to end and takes no new work.
 
     `log_rolled_back` says why nothing more is stored, and what to do: the store was put back to an earlier state; else it
-    is null. `redis` is null where none is configured. Without it everything works, and what other replicas do is seen later.
+    is null. `held` is in how many runs something stands in the way that a person or a newer release has to mend: the
+    service works, and `GET /api/runs/{id}/explain` says what. `redis` is null where none is configured. Without it everything works, and what other replicas do is seen later.
 
     `isolation` is `none` where agents have all rights of the service.
     """
@@ -48,6 +50,7 @@ class HealthBody(msgspec.Struct, frozen=True, kw_only=True):
     position: int | None
     views: dict[str, ViewHealth]
     quarantined: list[QuarantinedRun]
+    held: int | None
     version: str
 
 
@@ -102,6 +105,7 @@ def _answered(services: Services) -> Response[HealthBody]:
             position=None,
             views={},
             quarantined=[],
+            held=None,
             version=services.settings.version,
         )
     if services.draining.is_set():
@@ -124,6 +128,7 @@ def health_of(services: Services) -> HealthBody:
         position=head,
         views={name: ViewHealth(position=at, lag=max(0, head - at)) for name, at in positions.items()},
         quarantined=quarantined,
+        held=len(services.views.list(held_runs.VIEW.name, held_runs.GROUP, limit=MAX_PAGE)),
         version=services.settings.version,
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from time import monotonic
-from typing import cast
+from typing import cast, get_args
 
 from litestar import Response, get
 from litestar.di import NamedDependency
@@ -23,7 +23,8 @@ from prometheus_client import (
 from ..application.disk_space import disk_space
 from ..application.log_port import LogUnavailable
 from ..application.ports import Views
-from ..projections import outstanding_directives
+from ..domain.held import WaitsFor
+from ..projections import held_runs, outstanding_directives
 from ..projections.catalogue import VIEWS
 from .authentication import PUBLIC
 from .given import Given, Services
@@ -122,6 +123,9 @@ class _Gauges:
         self._attention = gauge(
             "steersman_directives_needing_attention", "Directives that wait for a person to say what becomes of them."
         )
+        self._held = gauge(
+            "steersman_held_runs", "Runs in which something stands in the way, by who can mend it.", "waits_for"
+        )
         self._subscribers = gauge("steersman_feed_subscribers", "Clients that listen to a feed of this process.")
         self._agents = gauge("steersman_agent_processes", "Agents that this process has running.")
         self._leases = gauge("steersman_leases", "Leases: held by this process, or stale, whoever had them.", "state")
@@ -155,6 +159,10 @@ class _Gauges:
             outstanding_directives.VIEW.name, outstanding_directives.NEEDS_ATTENTION, limit=PAGE
         )
         self._attention.set(len(waiting))
+        held = services.views.list(held_runs.VIEW.name, held_runs.GROUP, limit=PAGE)
+        waits_for = [set(held_runs.VIEW.decode(row.body).waits_for.values()) for row in held]
+        for who in get_args(WaitsFor):
+            self._held.labels(who).set(sum(who in whom for whom in waits_for))
         for state, count in services.counts.leases().items():
             self._leases.labels(state).set(count)
 

@@ -28,7 +28,7 @@ from ..adapters.memory import SYSTEM_CLOCK, MemoryWakeups
 from ..adapters.postgres_log import PostgresLog
 from ..adapters.postgres_views import PostgresViews
 from ..adapters.processes.box import Box
-from ..adapters.processes.bubblewrap import BoxUnusable, box_problem, find_box, of_the_service
+from ..adapters.processes.bubblewrap import BoxUnusable, box_problem, find_box
 from ..adapters.processes.kept_commands import KeptCommands
 from ..adapters.processes.lock import ProcessLock
 from ..adapters.redis_wakeups import AddressInvalid, RedisWakeups
@@ -214,8 +214,7 @@ def _git(settings: Settings, box: Box) -> Callable[[MayMove], GitRepositories]:
     """Return what makes the git of this installation, for one who may be asked whether files and refs may be moved."""
     limits = GitLimits(file_bytes=settings.max_file_mib * MIB, commit_bytes=settings.max_commit_mib * MIB)
     allowed = GitSettings(rules=Rules(roots=settings.repositories), limits=limits)
-    scratch, own = settings.data / "scratch", of_the_service(box)
-    return lambda may_move: GitRepositories(scratch, box, may_move, allowed, own)
+    return lambda may_move: GitRepositories(settings.data / "scratch", box, may_move, allowed)
 
 
 def check_box(box: Box) -> None:

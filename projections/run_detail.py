@@ -10,10 +10,12 @@ from ..domain.asking import OptionsSet
 from ..domain.conflicts import Conflict
 from ..domain.event import Fact, Text
 from ..domain.git import Commit
+from ..domain.held import EffectHeld, EffectReleased
 from ..domain.line import resolved
 from ..domain.run import CoordinatorStarted
 from ..domain.run_records import RunArchived
 from ..domain.work_plan import SubtaskMoved
+from .held_effects import HeldView, held_after
 from .standing import STEERABLE, ChildStanding, Standing, after, child_after
 from .view import Rows, View, deleted_run
 
@@ -101,6 +103,8 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[LeftOutWork, ...] = ()
     #: The files that the originating branch has meanwhile changed, too, so that a person looks at the work once more.
     moved_files: tuple[str, ...] = ()
+    #: What failed several times in a row and is tried again slowly, until it is mended.
+    held: tuple[HeldView, ...] = ()
     internal: Internal | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -130,6 +134,8 @@ def apply(rows: Rows[RunDetail], fact: Fact) -> Mapping[str, RunDetail | None]:
     if isinstance(event, SubtaskMoved) and (child := rows.get(event.child_run_id or "")) is not None:
         # A step of its subtask may open a child run again.
         changes[child.run_id] = _next(child, fact)
+    if isinstance(event, EffectHeld | EffectReleased) and (child := rows.get(event.child_run_id or "")) is not None:
+        changes[child.run_id] = msgspec.structs.replace(child, held=held_after(child.held, fact))
     if isinstance(event, OptionsSet):
         # A run's options are its children's, too.
         children = (key for key in rows.group(fact.root or "") if key not in changes)
@@ -284,6 +290,8 @@ def _with_facts(row: RunDetail, fact: Fact) -> RunDetail:
             return replace(row, reviewed_by=event.reviewer)
         case assembly.MergeBlocked():
             return replace(row, reviewed_by=None)
+        case EffectHeld() | EffectReleased():
+            return replace(row, held=held_after(row.held, fact))
         case RunArchived():
             return replace(row, archived_at=fact.at.isoformat())
         case assembly.MergeCompleted() as event:

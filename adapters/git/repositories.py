@@ -31,6 +31,7 @@ from ..processes.box import Bare, Box
 from . import comparing, landing, merging, staging, workplaces
 from .boxed import Boxed
 from .conversion import convert
+from .faults import typed_faults
 from .inspection import Opened, Rules, opened
 from .looking import look
 from .objects import Trees, hexadecimal
@@ -52,6 +53,7 @@ class GitSettings(msgspec.Struct, frozen=True, kw_only=True):
     box_seconds: float = 1_800.0
 
 
+@typed_faults
 class GitRepositories:
     """
     Git. It holds nothing between calls and may be shared by threads and repeated after a crash.
@@ -68,12 +70,9 @@ class GitRepositories:
         box: Box | None = None,
         may_move: MayMove = always,
         settings: GitSettings | None = None,
-        own_box: Box | None = None,
     ) -> None:
-        """*own_box* is where the service's own user works, for the user's own checkout."""
         self._settings = settings or GitSettings()
         self._boxed = Boxed(box or Bare(), scratch, self._settings.box_seconds)
-        self._own = Boxed(own_box or box or Bare(), scratch, self._settings.box_seconds)
         self._may_move = may_move
 
     def inspect(self, path: Path) -> RepositoryState:
@@ -92,7 +91,7 @@ class GitRepositories:
     def obstacle(self, repository: Path, branch: str) -> str | None:
         """Return why a merge into *branch* would be blocked now, looking only; None if nothing stands in the way."""
         with opened(repository, self._settings.rules) as found:
-            return landing.obstacle(self._own, found, branch_ref(branch))
+            return landing.obstacle(self._boxed, found, branch_ref(branch))
 
     def lends(self, repository: Path) -> Sequence[Path]:
         """Return the directories of objects that a workplace of this repository reads: its own, and those it borrows."""
@@ -215,7 +214,7 @@ class GitRepositories:
         """Move *branch* from *old* to *new*, with the files of a clean checkout of it, if there is one."""
         with opened(repository, self._settings.rules) as found:
             move = landing.Landing(ref=branch_ref(branch), old=hexadecimal(old), new=hexadecimal(new))
-            return landing.land(self._own, found, move, self._may_move)
+            return landing.land(self._boxed, found, move, self._may_move)
 
     def changed_files(self, repository: Path, base: str, head: str | Path) -> Sequence[ChangedFile]:
         """Return the files that differ between two commits, or a commit and a workplace's files, ordered by path."""

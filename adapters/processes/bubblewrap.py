@@ -79,10 +79,6 @@ class Bubblewrap:
         )
         return [sys.executable, "-I", "-S", str(LAUNCHER), spec, *words]
 
-    def of_the_service(self) -> "Bubblewrap":
-        """Return the same box for the service's own user."""
-        return Bubblewrap(self._program, hidden=self._hidden)
-
     def give(self, path: Path) -> None:
         if self._user is not None:
             give_to(path, *self._user)
@@ -122,9 +118,6 @@ class Bubblewrap:
             view.show(inside.proxy, Path(PROXY_SOCKET), writable=False)
         view.say("--dev", "/dev", "--perms", "1777", "--size", str(inside.limits.scratch_bytes), "--tmpfs", "/dev/shm")
         view.say("--remount-ro", "/dev", "--proc", "/proc")
-        if self._user is None and os.getuid() == 0:
-            # Some of its files are the kernel's settings, which are root's to write.
-            view.say("--remount-ro", "/proc")
         for masked in view.masked:
             view.say("--remount-ro", str(masked))
         view.say("--remount-ro", "/")
@@ -277,15 +270,6 @@ def _agents_user(named: str | None) -> tuple[int, int]:
     if entry.pw_uid == 0:
         raise BoxUnusable("STEERSMAN_AGENT_USER: agents are never root")
     return entry.pw_uid, entry.pw_gid
-
-
-def of_the_service(box: Box) -> Box:
-    """
-    Return a box like this one whose commands are the service's own user, also where it is root.
-
-    It is for files of that user's which are to stay its own, and for programs that it has chosen itself.
-    """
-    return box.of_the_service() if isinstance(box, Bubblewrap) else box
 
 
 def box_problem(box: Box) -> str | None:

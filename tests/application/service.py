@@ -9,6 +9,7 @@ from uuid import uuid4
 from steersman.adapters.memory import MemoryLog, MemoryRecorder, MemoryWakeups
 from steersman.application import steer
 from steersman.application.caller import Caller
+from steersman.application.driving.back_off import BackOff
 from steersman.application.driving.drive_runs import Driver
 from steersman.application.effects.carry_out import carry_out
 from steersman.application.effects.workshop import Workshop
@@ -66,6 +67,7 @@ class Service:
         self.signals = MemorySignals()
         self.clock = TickingClock()
         self.driver: Driver | None = None
+        self.back_off = BackOff()
         self.restart()
         self._register()
 
@@ -215,7 +217,7 @@ class Service:
 
     def serve(self, max_agents: int = 4, open_runs: Sequence[str] = ()) -> None:
         """Let the product's driver drive."""
-        self.driver = Driver(self.shop, self.wakeups, lambda: open_runs, max_agents=max_agents)
+        self.driver = Driver(self.shop, self.wakeups, lambda: open_runs, max_agents=max_agents, back_off=self.back_off)
         self.driver.start()
 
     def stop(self) -> None:
