@@ -167,8 +167,15 @@ class GitRepositories:
                     ref = Ref(f"{CONFLICTS}{run_id}/{step.commit}".encode())
                     if not swap_ref(found.repo, ref, None, hexadecimal(step.before)):
                         raise GitConflict(f"{ref.decode()} is in use")
-                    branch = contributions[step.number].branch
-                    conflicts.append(PathConflict(branch=branch, paths=step.paths, ref=ref.decode()))
+                    of = contributions[step.number]
+                    conflict = PathConflict(
+                        branch=of.branch,
+                        paths=step.paths,
+                        ref=ref.decode(),
+                        subtask_id=of.subtask_id,
+                        replaced=step.before,
+                    )
+                    conflicts.append(conflict)
             trees = Trees(found.repo)
             tree = trees.tree_of(merged.commit)
             has_changes = tree != trees.tree_of(base)
@@ -207,9 +214,20 @@ class GitRepositories:
             old = tip.decode()
             merged = merging.merge(self._boxed, found, old, [approved.commit], at, message, resolves=False)
             paths = merged.steps[0].paths if merged.steps else ()
+            trees = Trees(found.repo)
+            at_old = trees.tree_of(old)
             if paths or (merged.steps and not merging.are_related(found, old, approved.commit)):
-                return MergeOutcome(state="conflicted", old=old, conflicting_paths=paths)
-            return MergeOutcome(state="merged", commit=merged.commit, old=old)
+                return MergeOutcome(state="conflicted", old=old, old_tree=at_old, conflicting_paths=paths)
+            is_merge = merged.commit not in (old, approved.commit)
+            meets = comparing.meeting(found.git, old, approved.commit, merged.commit) if is_merge else ()
+            return MergeOutcome(
+                state="merged",
+                commit=merged.commit,
+                old=old,
+                old_tree=at_old,
+                tree=trees.tree_of(merged.commit),
+                meets=meets,
+            )
 
     def merge(self, repository: Path, branch: str, old: str, new: str) -> MergeOutcome:
         """Move *branch* from *old* to *new*, with the files of a clean checkout of it, if there is one."""

@@ -166,8 +166,9 @@ class _Work:
         return self._shop.decide(self._root, lambda run: child_ends.settle_child(run, self._id, self._shop.now()))
 
     def _prepare(self, run: Run, child: ChildRun, subtask: Subtask) -> None:
-        if child.prior_run_id is not None:
-            point_branches(run, [run.children[child.prior_run_id]], self._shop)
+        # What another run left is where it was found to be when this one was started.
+        if (before := run.children.get(child.prior_run_id or "")) is not None:
+            point_branches(run, [before], self._shop)
         base = first_base(run, child, subtask, self._shop)
         conflicts = [conflict_of(found) for found in base.conflicts]
         self._place.make(run, child, base.commit)
