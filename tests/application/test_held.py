@@ -249,7 +249,7 @@ def tries_within(seconds: float, *, busy_seconds: float = 0.0) -> int:
             assert "held" not in under_way.due()
         assert under_way.begin(other, lambda: True), "who waits for another try keeps no place"
         under_way.finish(other, failed=False)
-        clock.now += 0.1
+        clock.now += 0.25
     return tries
 
 
