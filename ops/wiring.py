@@ -45,6 +45,7 @@ from ..http.given import Settings as HttpSettings
 from ..http.metrics import Metrics
 from .driving import Driving, Role
 from .home_id import settle_home
+from .host_network import check_host_network
 from .migrate import prepare_schema
 from .project_views import ViewKeeper
 from .refused import Refused
@@ -135,6 +136,7 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
         box = open_box(settings, known)
         if role != "api":
             check_box(box)
+            check_host_network(box, known, settings)
         held = [process.descriptor] if process else []
         agents = stack.enter_context(closing(AcpAgents(known, settings.data, box=box, held=held)))
         commands = KeptCommands(held, box=box, around=known.build)

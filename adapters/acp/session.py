@@ -143,6 +143,11 @@ class AcpSession:
         if model is not None:
             await opening.choose_model(model)
 
+    def end_for(self, failure: AgentFailed) -> None:
+        """Let whoever waits for the agent have this failure, and kill it."""
+        self._fail(failure)
+        self._begin_to_shut()
+
     def _opening(self, deadline: float) -> Opening:
         async def ask(method: str, params: dict[str, Any]) -> object:
             return await self._ask(method, params, max(0.0, deadline - self._loop.time()))
