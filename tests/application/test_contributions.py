@@ -246,8 +246,8 @@ def test_a_retry_as_a_new_run_hands_on_what_the_parts_of_the_failed_one_had_comm
     service = Service()
     service.start(part("One"), part("Two"))
 
-    def behave(session: Session, prompt: str, observer: TurnObserver) -> None:
-        (refuses if "part: Two" in prompt else writes("one.txt"))(session, prompt, observer)
+    def behave(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded | str | None:
+        return (refuses if "part: Two" in prompt else writes("one.txt"))(session, prompt, observer)
 
     service.agents.behave = behave
     service.drive()
