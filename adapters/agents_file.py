@@ -1,4 +1,4 @@
-"""What agents.toml says: which agents there are, and how each is started."""
+"""What agents.toml says: which agents there are, how each is started, and what each finds in its box."""
 
 import os
 import shutil
@@ -6,25 +6,90 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
+
+from .processes.box import Limits
+from .processes.proxy import WaysOut, read_reach
 
 REHEARSAL = "rehearsal"
 #: Stands for the model's name in an agent's command and environment.
 MODEL_PLACEHOLDER = "{model}"
-#: What an agent needs of the service's environment to find itself a home, a language and the network's roots of
-#: trust. Everything else (keys, tokens, database addresses) stays with the service.
-ALLOWED_VARIABLES = frozenset({"PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "USER", "LOGNAME", "SHELL"})
-ALLOWED_PREFIXES = ("LC_", "SSL_CERT_", "XDG_")
+#: What an agent needs of the service's environment to find itself a language and the network's roots of trust. Its
+#: home is its own. Everything else (keys, tokens, database addresses) stays with the service.
+ALLOWED_VARIABLES = frozenset({"PATH", "LANG", "LANGUAGE", "TZ", "TERM", "USER", "LOGNAME", "SHELL"})
+ALLOWED_PREFIXES = ("LC_", "SSL_CERT_")
+
+Isolation = Literal["bubblewrap", "none"]
+S = TypeVar("S", bound="Surroundings")
 
 
 class AgentsFileInvalid(ValueError):
     """agents.toml cannot be used; the message names the file and what is wrong in it."""
 
 
-class AgentCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """How an agent is started: its command and what its environment has beyond the allowed variables."""
+class Shown(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something of this machine that an agent finds in its box."""
+
+    path: str
+    #: `read`: it is seen, and cannot be changed. `copy`: before each start it is copied into the agent's home.
+    mode: Literal["read", "copy"] = "read"
+    #: Where; for a copy below the home. By default `read` is seen at its own path, and a copy goes where it is in the
+    #: service's home.
+    target: str | None = None
+
+    @property
+    def source(self) -> Path:
+        return Path(self.path).expanduser()
+
+    @property
+    def place(self) -> Path:
+        """The target: absolute for `read`, relative to the agent's home for `copy`. Raises ValueError."""
+        if self.mode == "read":
+            place = Path(self.target).expanduser() if self.target else self.source
+            if not place.is_absolute() or ".." in place.parts:
+                raise ValueError(f"mounts: the target {str(place)!r} must be an absolute path")
+            return place
+        if self.target is None:
+            if not self.source.is_relative_to(Path.home()):
+                raise ValueError(f"mounts: {self.path!r} is not in the service's home, so its copy needs a `target`")
+            return self.source.relative_to(Path.home())
+        place = Path(self.target.removeprefix("~/"))
+        if place.is_absolute() or ".." in place.parts or not place.parts:
+            raise ValueError(f"mounts: the target {self.target!r} must be below the agent's home")
+        return place
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a command finds around it: the network, files and limits."""
+
+    network: Literal["proxy", "none", "host"] = "proxy"
+    #: What the proxy is narrowed to; None: any host on the public internet.
+    hosts: tuple[str, ...] | None = None
+    #: Addresses of this machine or of private networks that the proxy connects to all the same, `host:port`.
+    reach: tuple[str, ...] = ()
+    mounts: tuple[Shown, ...] = ()
+    limits: Limits = Limits()
+
+    def ways_out(self) -> WaysOut:
+        """Return where its proxy connects to. Raises ValueError."""
+        return WaysOut(hosts=self.hosts, reach=read_reach(self.reach))
+
+    def check(self) -> None:
+        """Raise ValueError if something in it can mean nothing."""
+        self.ways_out()
+        for shown in self.mounts:
+            if not shown.source.is_absolute():
+                raise ValueError(f"mounts: {shown.path!r} must be an absolute path, or begin with ~")
+            _ = shown.place
+        for name in Limits.__struct_fields__:
+            if getattr(self.limits, name) < 1:
+                raise ValueError(f"limits: {name} must be 1 or more")
+
+
+class AgentCommand(Surroundings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an agent is started: its command, what its environment has beyond the allowed variables, and its surroundings."""
 
     command: tuple[str, ...]
     env: Mapping[str, str] = {}
@@ -35,7 +100,8 @@ class AgentCommand(msgspec.Struct, frozen=True, kw_only=True):
 
     def with_model(self, model: str) -> "AgentCommand":
         """Return the command for this model; without a placeholder it stays as it is."""
-        return AgentCommand(
+        return msgspec.structs.replace(
+            self,
             command=tuple(word.replace(MODEL_PLACEHOLDER, model) for word in self.command),
             env={name: value.replace(MODEL_PLACEHOLDER, model) for name, value in self.env.items()},
         )
@@ -46,6 +112,19 @@ class KnownAgents(msgspec.Struct, frozen=True, kw_only=True):
 
     default: str
     commands: Mapping[str, AgentCommand]
+    #: What the file says of isolation, if anything.
+    isolation: Isolation | None = None
+    #: What the projects' own commands, such as their builds, find around them.
+    build: Surroundings = Surroundings()
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    default: str = REHEARSAL
+    isolation: Isolation | None = None
+    #: For every agent that says nothing else.
+    limits: dict[str, Any] = {}
+    build: dict[str, Any] = {}
+    agents: dict[str, dict[str, Any]] = {}
 
 
 def read_agents(agents_file: Path | None, data_dir: Path) -> KnownAgents:
@@ -61,27 +140,35 @@ def read_agents(agents_file: Path | None, data_dir: Path) -> KnownAgents:
             document = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise AgentsFileInvalid(f"{path}: {error}") from error
-    commands = {REHEARSAL: rehearsal_command(data_dir), **_commands(path, document.get("agents", {}))}
-    default = document.get("default", REHEARSAL)
-    if default not in commands:
-        raise AgentsFileInvalid(f"{path}: the default agent {default!r} is not among {', '.join(sorted(commands))}")
-    return KnownAgents(default=default, commands=commands)
+    try:
+        file = msgspec.convert(document, _File, strict=True)
+    except msgspec.ValidationError as error:
+        raise AgentsFileInvalid(f"{path}: {error}") from error
+    commands = {REHEARSAL: rehearsal_command()} | {
+        name: _agent(path, name, entry, file.limits) for name, entry in file.agents.items()
+    }
+    if file.default not in commands:
+        raise AgentsFileInvalid(
+            f"{path}: the default agent {file.default!r} is not among {', '.join(sorted(commands))}"
+        )
+    build = _surroundings(f"{path}: build", file.build, file.limits, Surroundings)
+    return KnownAgents(default=file.default, commands=commands, isolation=file.isolation, build=build)
 
 
-def rehearsal_command(data_dir: Path) -> AgentCommand:
-    """Return how the built-in agent is started."""
+def rehearsal_command() -> AgentCommand:
+    """Return how the built-in agent is started: it needs nobody."""
     # -P: the agent's working directory is a stranger's repository, whose modules must not be imported instead of ours.
-    command = (sys.executable, "-P", "-m", "steersman.adapters.rehearsal.agent", "--home", str(data_dir / "rehearsal"))
-    return AgentCommand(command=command)
+    command = (sys.executable, "-P", "-m", "steersman.adapters.rehearsal.agent")
+    return AgentCommand(command=command, network="none")
 
 
 def agent_environment(
-    command: AgentCommand, run_id: str, environment: Mapping[str, str] | None = None
+    command: AgentCommand, run_id: str, home: Path, environment: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the whole environment of an agent: allowed variables, its own from agents.toml, and the run's id."""
+    """Return the whole environment of an agent: allowed variables, its home, its own from agents.toml, the run's id."""
     own = os.environ if environment is None else environment
     allowed = {k: v for k, v in own.items() if k in ALLOWED_VARIABLES or k.startswith(ALLOWED_PREFIXES)}
-    return {**allowed, **command.env, "STEERSMAN_RUN_ID": run_id}
+    return {**allowed, "HOME": str(home), **command.env, "STEERSMAN_RUN_ID": run_id}
 
 
 def find_command(command: AgentCommand) -> str | None:
@@ -90,20 +177,20 @@ def find_command(command: AgentCommand) -> str | None:
     return os.path.abspath(found) if found else None
 
 
-def _commands(path: Path, agents: object) -> dict[str, AgentCommand]:
-    if not isinstance(agents, dict):
-        raise AgentsFileInvalid(f"{path}: `agents` must be a table")
-    commands: dict[str, AgentCommand] = {}
-    for name, entry in cast("dict[str, object]", agents).items():
-        if not name or "/" in name:
-            raise AgentsFileInvalid(
-                f"{path}: {name!r} cannot be an agent's name: it must not be empty or contain a slash"
-            )
-        try:
-            command = msgspec.convert(entry, AgentCommand, strict=True)
-        except msgspec.ValidationError as error:
-            raise AgentsFileInvalid(f"{path}: agents.{name}: {error}") from error
-        if not command.command or not command.command[0]:
-            raise AgentsFileInvalid(f"{path}: agents.{name}: the command is empty")
-        commands[name] = command
-    return commands
+def _agent(path: Path, name: str, entry: Mapping[str, Any], limits: Mapping[str, Any]) -> AgentCommand:
+    if not name or "/" in name:
+        raise AgentsFileInvalid(f"{path}: {name!r} cannot be an agent's name: it must not be empty or contain a slash")
+    command = _surroundings(f"{path}: agents.{name}", entry, limits, AgentCommand)
+    if not command.command or not command.command[0]:
+        raise AgentsFileInvalid(f"{path}: agents.{name}: the command is empty")
+    return command
+
+
+def _surroundings(where: str, entry: Mapping[str, Any], limits: Mapping[str, Any], kind: type[S]) -> S:
+    own = cast("Mapping[str, Any]", entry.get("limits", {}))
+    try:
+        found = msgspec.convert({**entry, "limits": {**limits, **own}}, kind, strict=True)
+        found.check()
+    except (TypeError, ValueError) as error:  # msgspec's own is a ValueError
+        raise AgentsFileInvalid(f"{where}: {error}") from error
+    return found

@@ -6,9 +6,13 @@ from typing import Literal
 import msgspec
 
 from ..domain.asking import RequestKind
+from ..domain.assembly import LeftOut
 from ..domain.effects import next_effects
+from ..domain.event import Text
 from ..domain.held import DRIVE, HeldEffect, WaitsFor
 from ..domain.hold import drive_id
+from ..domain.line import conflicts_in
+from ..domain.rounds import isolation_of
 from ..domain.run import Run
 from .cause import advice
 from .driving.under_way import EffectState
@@ -20,6 +24,9 @@ ASKED: Mapping[RequestKind, tuple[str, str]] = {
     "shell": ("approved or denied", "shell-approvals"),
     "question": ("answered", "questions/{request_id}/answer"),
 }
+
+#: How many files are named in a sentence.
+MAX_NAMED = 10
 
 Who = Literal["driver", "operator", "release", "person", "newer_release", "nobody"]
 
@@ -58,15 +65,31 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     request: str | None = None
 
 
+class StandingConflict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Files that two sides changed in the same places: the version of `branch` stands, the other is kept at `ref`."""
+
+    branch: str
+    subtask_id: int | None
+    paths: tuple[str, ...]
+    ref: str
+
+
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Why a run stands where it stands."""
 
     run_id: str
     status: str
     plan_status: str | None
+    #: `none` if an agent of the run had all rights of the service in any of its turns; null: not known.
+    isolation: str | None
     owner: Owner | None
     effects: tuple[Outstanding, ...]
     waits: tuple[Wait, ...]
+    #: What a person should know about the assembled work: what was changed in two places, what was ready once and is not
+    #: in it, and the files that the originating branch has meanwhile changed, too.
+    conflicts: tuple[StandingConflict, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    moved_files: tuple[str, ...] = ()
 
 
 def explain(run: Run, holder: Holder | None) -> Explanation:
@@ -81,9 +104,21 @@ def explain(run: Run, holder: Holder | None) -> Explanation:
         run_id=run.run_id,
         status=run.status,
         plan_status=run.plan.status if run.plan else None,
+        isolation=isolation_of(run),
         owner=Owner(replica=holder.replica, epoch=holder.epoch, alive=holder.alive) if holder else None,
         effects=tuple(effects),
         waits=tuple(_waits(run, holder, effects)),
+        conflicts=tuple(
+            StandingConflict(
+                branch=conflict.branch,
+                subtask_id=conflict.subtask_id,
+                paths=tuple(str(path) for path in conflict.paths),
+                ref=conflict.ref,
+            )
+            for conflict in conflicts_in(run)
+        ),
+        left_out=run.assembly.left_out if run.assembly else (),
+        moved_files=tuple(str(path) for path in run.moved.files) if run.moved else (),
     )
 
 
@@ -123,6 +158,23 @@ def _waits(run: Run, holder: Holder | None, effects: Sequence[Outstanding]) -> I
         yield from _people(run)
 
 
+def _to_be_known(run: Run) -> Iterator[str]:
+    if run.moved is not None:
+        yield f"{run.branch} has meanwhile changed {_listed(run.moved.files)}, too."
+    for conflict in conflicts_in(run):
+        yield (
+            f"{_listed(conflict.paths)} was changed in two places: the version of {conflict.branch} stands, the other one "
+            f"is kept at {conflict.ref}."
+        )
+    for left in run.assembly.left_out if run.assembly else ():
+        yield f"Commit {left.commit}, which subtask {left.subtask_id} had ready, is not in it ({left.reason})."
+
+
+def _listed(paths: Sequence[Text]) -> str:
+    named = ", ".join(str(path) for path in paths[:MAX_NAMED])
+    return f"{named} and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else named
+
+
 def _mend(run: Run, held: HeldEffect) -> Wait:
     whose = f" of child run {held.child_run_id}" if held.child_run_id else ""
     words = f": {held.message}" if held.message.value else ""
@@ -140,7 +192,7 @@ def _people(run: Run) -> Iterator[Wait]:
         yield Wait(who="person", what="The outcome spec is to be confirmed.", request=f"POST {at}/outcome-spec/confirm")
     if run.status == "awaiting_review":
         reason = f" ({run.plan.status_reason})" if run.plan and run.plan.status_reason else ""
-        what = f"The assembled work is to be reviewed{reason}."
+        what = " ".join([f"The assembled work is to be reviewed{reason}.", *_to_be_known(run)])
         yield Wait(who="person", what=what, request=f"POST {at}/assembly/review")
     if run.plan is not None and run.plan.status == "assembly_blocked":
         what = f"The plan is blocked ({run.plan.status_reason}); correct it or stop it."

@@ -16,8 +16,10 @@ class RepositoryUnusable(Exception):
     The directory cannot serve as a project's repository.
 
     `code` is one of workspace_missing, not_a_repository, bare_repository, no_commit, unborn_branch, detached_head,
-    unsupported_repository (SHA-256, reftable or an extension that the adapter does not know), repository_unreadable,
-    object_missing, repository_locked, nested_too_deep.
+    unsupported_repository (SHA-256, reftable or an extension that the adapter does not know), partial_clone,
+    repository_not_allowed (outside of the directories that are allowed), other_owner, worktree_elsewhere
+    (`core.worktree`), configuration_elsewhere (`include`), borrows_elsewhere (alternates), branch_in_the_way (a branch
+    `steersman`), repository_unreadable, object_missing, repository_locked, nested_too_deep. The message says what to do.
 
     Every method of `Repositories` may raise it: nothing else that is wrong with a repository is told in another way.
     """
@@ -65,9 +67,13 @@ class Contribution(msgspec.Struct, frozen=True, kw_only=True):
 class PathConflict(msgspec.Struct, frozen=True, kw_only=True):
     """Paths on which a later child's version won over what was integrated before it; the other side is kept at `ref`."""
 
+    #: Branch and subtask of the contribution whose version stands.
     branch: str
     paths: tuple[str, ...]
     ref: str
+    subtask_id: int | None = None
+    #: The commit at `ref`: what was integrated before.
+    replaced: str | None = None
 
 
 class Integrated(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +150,13 @@ class MergeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     old: str | None = None
     reason: str | None = None
     conflicting_paths: tuple[str, ...] = ()
+    #: The tree of `old`.
+    old_tree: str | None = None
+    #: The tree of `commit`.
+    tree: str | None = None
+    #: Paths on which the two sides meet although they merge cleanly, so that nobody has seen the outcome there: both
+    #: have changed them since they parted, or what stands there is not simply one side's version.
+    meets: tuple[str, ...] = ()
 
 
 class RepositoryState(msgspec.Struct, frozen=True, kw_only=True):

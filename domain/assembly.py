@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import msgspec
 
+from .conflicts import Conflict
 from .event import Event, Text
 from .gates import GateCompleted
 from .git import Commit
@@ -40,6 +41,8 @@ class IneligibleSubtask(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     status: str
     agent: str
     reason: Text | None
+    #: What it once had ready for the assembly, if it had.
+    commit: str | None = None
 
 
 class AssemblyBlocked(Event, frozen=True, kw_only=True):
@@ -102,6 +105,54 @@ class ConflictAutoResolved(Event, frozen=True, kw_only=True):
     conflicting_files: tuple[Text, ...]
     strategy: str
     ref: str
+    #: The subtask whose version stands, and those that changed these files, too. Unknown in facts of earlier releases.
+    subtask_id: int | None = None
+    other_subtask_ids: tuple[int, ...] = ()
+    #: The commit at `ref`.
+    replaced: str | None = None
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """
+    Work that was ready for an assembly once and is in this one no more. `reason` is
+
+    taken_back (an author of its subtask undid it), base_conflict (it did not fit onto what its producers made anew, so
+    its subtask started afresh) or not_handed_on (whoever came next did not go on from it).
+    """
+
+    subtask_id: int
+    child_run_id: str
+    commit: str
+    reason: str
+
+
+class WorkLeftOut(Event, frozen=True, kw_only=True):
+    """Work that was ready for an assembly once is not in this one: where it is, and why. See LeftOut for the reasons."""
+
+    TOPIC: ClassVar[str] = "coordinator.assembly_work_left_out"
+
+    work_plan_id: str
+    subtask_id: int
+    child_run_id: str
+    commit: str
+    reason: str
+
+
+class BaseMoved(Event, frozen=True, kw_only=True):
+    """
+    The originating branch has moved on in what the run has changed, too; from here on the run builds on what it holds
+    now, and a person looks at the work on top of that. `reason` is files_meet (it merges without a conflict, into
+    something that nobody has seen yet) or merge_conflict.
+    """
+
+    TOPIC: ClassVar[str] = "coordinator.base_moved"
+
+    work_plan_id: str
+    branch: str
+    previous: Commit
+    base: Commit
+    reason: str
+    files: tuple[Text, ...]
 
 
 class ReviewRequested(Event, frozen=True, kw_only=True):
@@ -120,8 +171,17 @@ class ReviewRequested(Event, frozen=True, kw_only=True):
     included_subtask_ids: tuple[int, ...]
     rai_safety_flagged: bool = False
     escalated: bool = False
+    #: Why the gate is open, where that is not simply because the work is done: an escalation's reason, or base_moved.
     reason: str | None = None
     accumulated_feedback: tuple[Text, ...] = ()
+    #: `none` if an agent of this work had all rights of the service in any of its turns; None: not known.
+    isolation: str | None = None
+    #: Where two authors changed the same place: one version stands in what is to be reviewed.
+    conflicts: tuple[Conflict, ...] = ()
+    #: What was ready once and is not in what is to be reviewed.
+    left_out: tuple[LeftOut, ...] = ()
+    #: The files that the originating branch and the run have both changed, where the branch has moved on.
+    moved_files: tuple[Text, ...] = ()
 
 
 class ReviewApproved(Event, frozen=True, kw_only=True):
@@ -232,6 +292,8 @@ class MergeFailed(Event, frozen=True, kw_only=True):
     work_plan_id: str
     reason: str
     conflicting_files: tuple[Text, ...] = ()
+    #: Where the originating branch stood; whoever tries again builds on this.
+    onto: Commit | None = None
 
 
 class AssemblyCompleted(Event, frozen=True, kw_only=True):
@@ -287,6 +349,8 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     #: How often the gate over this round has been opened; names the next opening.
     openings: int = 0
     conflicts: tuple[ConflictAutoResolved, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    merge_failed: MergeFailed | None = None
     #: The automated gates that this tree has passed, or that are skipped.
     gates_done: tuple[str, ...] = ()
 
@@ -306,6 +370,11 @@ def evolve(assembly: Assembly | None, event: Event, at: str) -> Assembly | None:
     match event:
         case ConflictAutoResolved():
             return replace(assembly, conflicts=(*assembly.conflicts, event))
+        case WorkLeftOut():
+            left = LeftOut(
+                subtask_id=event.subtask_id, child_run_id=event.child_run_id, commit=event.commit, reason=event.reason
+            )
+            return replace(assembly, left_out=(*assembly.left_out, left))
         case AssemblyIntegrated():
             return replace(assembly, base=event.base, head=event.head, has_changes=event.has_changes)
         case GateCompleted(outcome="passed" | "skipped"):
@@ -327,6 +396,8 @@ def evolve(assembly: Assembly | None, event: Event, at: str) -> Assembly | None:
             return replace(assembly, gate_open=False)
         case MergePrepared():
             return replace(assembly, merge=event)
+        case MergeFailed():
+            return replace(assembly, merge_failed=event)
         case MergeBlocked():
             return replace(assembly, gate_open=True, approved_by=None, merge=None)
         case _:

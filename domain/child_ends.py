@@ -1,9 +1,10 @@
-"""How a child run ends, or its subtask starts afresh, as decisions."""
+"""How a child run ends, or its subtask starts afresh, as decisions; what follows from a bad end is in `bad_ends.py`."""
 
 from collections.abc import Sequence
 from datetime import datetime
 
 from .assembly import StallDetected, SubtaskRedispatched
+from .bad_ends import BadEnd
 from .child_run import (
     AssembleReady,
     ChildRun,
@@ -11,11 +12,14 @@ from .child_run import (
     RunCancelled,
     RunCompleted,
     RunFailed,
+    TreeCommitted,
+    TurnEnded,
 )
 from .directive import SteeringDecided
 from .event import Draft, Event, Text
 from .expiry import expire_requests
 from .follow import moved
+from .git import Commit
 from .run import Run
 from .steering_table import MAX_RECOVERY_ATTEMPTS
 from .turns import MAX_MESSAGE_CHARACTERS, InterruptedTooOften, Overtaken, child_at_work, is_being_stopped
@@ -30,7 +34,9 @@ from .work_plan import (
 
 
 def settle_child(run: Run, child_run_id: str, at: datetime) -> Sequence[Draft]:
-    """The child has nothing left to do: its work is ready for the assembly, or it made none. Nothing while it is paused."""
+    """
+    The child has nothing left to do: its line's work is ready for the assembly, or there is none. Nothing while it is paused.
+    """
     child, subtask = child_at_work(run, child_run_id)
     if child.turn is None or not child.turn.committed or child.head is None:
         raise Overtaken
@@ -46,6 +52,7 @@ def settle_child(run: Run, child_run_id: str, at: datetime) -> Sequence[Draft]:
         tree_hash=child.head.tree,
         commit_hash=child.head.commit,
         has_changes=True,
+        handed_on_from=None if child.has_committed else child.prior_run_id,
     )
     return _both(run, child, ready, step(SubtaskAssembleReady, subtask, "assemble_ready", at))
 
@@ -58,48 +65,73 @@ def fail_child(
     if is_being_stopped(run, child_run_id):
         # Whoever stops it says how it ended.
         raise Overtaken
-    words = Text(message[:MAX_MESSAGE_CHARACTERS])
-    failed = RunFailed(message=words, error_code=error_code, retryable=retryable)
-    ends = _both(run, child, failed, step(SubtaskFailed, subtask, "failed", at, reason=words))
-    ends = (*expire_requests(run, child), *ends)
-    if error_code != InterruptedTooOften.code or child.turn is None:
-        return ends
-    carried = [run.directives[i] for i in child.turn.directive_ids if run.directives[i].open]
-    # One whose execution failed before waits to be carried by the same turn once more.
-    unproved = [d for d in carried if d.targets.get(child_run_id) in ("initiated", "outstanding")]
-    return (*(moved(run, d, "needs_attention", InterruptedTooOften.code) for d in unproved), *ends)
+    end = BadEnd(code=error_code, message=message, retryable=retryable)
+    return (*expire_requests(run, child), *_failed(run, child, subtask, at, end))
 
 
-def give_up_stalled(run: Run, child_run_id: str, at: datetime, stall_seconds: int) -> Sequence[Draft]:
+def end_badly(
+    run: Run, child_run_id: str, at: datetime, end: BadEnd, unfinished: Commit | None = None
+) -> Sequence[Draft]:
     """
-    The child's agent shows no sign of work: its run ends, and its subtask starts afresh as long as its budget lasts.
-
-    Only an agent's own progress counts; corrections that are sent to a dead agent do not keep it alive.
+    The child's turn ended badly, so its run ends, and its subtask starts afresh as long as that may help and its budget
+    lasts; then a person is asked. *unfinished* is the commit of what it had half done, if that was kept.
     """
     child, subtask = child_at_work(run, child_run_id)
     if is_being_stopped(run, child_run_id):
         raise Overtaken
-    detected = StallDetected(
-        child_run_id=child_run_id, subtask_id=subtask.subtask_id, stall_timeout_seconds=stall_seconds
-    )
-    words = Text(f"The agent showed no sign of work for {stall_seconds} seconds.")
-    failed = RunFailed(message=words, error_code="agent_stall_timeout", retryable=True)
-    said = (*expire_requests(run, child), run.coordinator(detected), run.on_child(child_run_id, failed))
+    last = (*expire_requests(run, child), *_last_of_turn(run, child, end, unfinished))
+    if end.stall_seconds is not None:
+        detected = StallDetected(
+            child_run_id=child_run_id, subtask_id=subtask.subtask_id, stall_timeout_seconds=end.stall_seconds
+        )
+        last = (*last, run.coordinator(detected))
     attempt = subtask.recovery_attempts + 1
     revises = any(not d.direct and child_run_id in d.targets for d in run.open_directives())
-    if revises or attempt > MAX_RECOVERY_ATTEMPTS:
+    if end.way.then != "start afresh" or revises or attempt > MAX_RECOVERY_ATTEMPTS:
         # A revision that ended like this is no proof of it: what follows for its directive is decided as for any
         # child that fails under one, within the budget that the directive was charged for.
-        return (*said, run.on_plan(step(SubtaskFailed, subtask, "failed", at, reason=words)))
+        return (*last, *_failed(run, child, subtask, at, end))
     again = SubtaskRedispatched(
         subtask_id=subtask.subtask_id,
         prior_child_run_id=child.run_id,
         attempt=attempt,
         max_attempts=MAX_RECOVERY_ATTEMPTS,
-        reason="stall_redispatch",
+        reason=end.way.reason,
         timestamp_utc=at.isoformat(),
     )
-    return (*said, run.coordinator(again), run.on_plan(_afresh(subtask, at, words)))
+    failed = run.on_child(child_run_id, _run_failed(end))
+    return (*last, failed, run.coordinator(again), run.on_plan(_afresh(subtask, at, _words(end))))
+
+
+def _last_of_turn(run: Run, child: ChildRun, end: BadEnd, unfinished: Commit | None) -> Sequence[Draft]:
+    turn, drafts = child.turn, list[Draft]()
+    if turn is None or turn.committed:
+        return ()
+    if end.stop_reason is not None and turn.stop_reason is None:
+        drafts.append(run.on_child(child.run_id, TurnEnded(turn_id=turn.turn_id, stop_reason=end.stop_reason)))
+    if unfinished is not None and child.head is not None:
+        changed = unfinished.tree != child.head.tree
+        kept = TreeCommitted(turn_id=turn.turn_id, commit=unfinished, has_changes=changed, unfinished=True)
+        drafts.append(run.on_child(child.run_id, kept))
+    return drafts
+
+
+def _failed(run: Run, child: ChildRun, subtask: Subtask, at: datetime, end: BadEnd) -> Sequence[Draft]:
+    ends = _both(run, child, _run_failed(end), step(SubtaskFailed, subtask, "failed", at, reason=_words(end)))
+    if end.code != InterruptedTooOften.code or child.turn is None:
+        return ends
+    carried = [run.directives[i] for i in child.turn.directive_ids if run.directives[i].open]
+    # One whose execution failed before waits to be carried by the same turn once more.
+    unproved = [d for d in carried if d.targets.get(child.run_id) in ("initiated", "outstanding")]
+    return (*(moved(run, d, "needs_attention", InterruptedTooOften.code) for d in unproved), *ends)
+
+
+def _run_failed(end: BadEnd) -> RunFailed:
+    return RunFailed(message=_words(end), error_code=end.code, retryable=end.retryable)
+
+
+def _words(end: BadEnd) -> Text:
+    return Text(end.message[:MAX_MESSAGE_CHARACTERS])
 
 
 def dispatch_outdated_afresh(run: Run, child_run_id: str, at: datetime) -> Sequence[Draft]:
@@ -137,15 +169,6 @@ def _afresh(subtask: Subtask, at: datetime, why: Text) -> SubtaskPending:
         timestamp_utc=at.isoformat(),
         reason=why,
     )
-
-
-def refusal_of(stop_reason: str) -> str | None:
-    """Return the error code of a turn that ended like this without a result; None if it has one."""
-    return {
-        "refusal": "agent_refused",
-        "max_tokens": "agent_turn_limit",
-        "max_turn_requests": "agent_turn_limit",
-    }.get(stop_reason)
 
 
 def _completed(run: Run, child: ChildRun, subtask: Subtask, at: datetime) -> Sequence[Draft]:

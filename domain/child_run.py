@@ -7,6 +7,7 @@ import msgspec
 
 from . import asking
 from .asking import Request, grants
+from .conflicts import Conflict
 from .event import Event, Text
 from .git import Commit
 
@@ -17,6 +18,9 @@ ENDED: frozenset[ChildStatus] = frozenset({"assemble_ready", "completed", "faile
 
 #: How often a turn may be cut off by the death of its process or its owner before the child run fails.
 MAX_INTERRUPTIONS = 20
+
+#: What is said of a workplace that vanished because the run had ended, and was taken up again.
+CLEARED = "cleared"
 
 # Events
 
@@ -39,13 +43,21 @@ class RunStarted(Event, frozen=True, kw_only=True):
 
 
 class WorktreePrepared(Event, frozen=True, kw_only=True):
-    """The child's branch and worktree stand at their base: the originating commit and what its producers made."""
+    """
+    The child's branch and worktree stand at their base: the originating commit, what its producers made, and what earlier
+    authors of its subtask left.
+    """
 
     TOPIC: ClassVar[str] = "run.worktree_prepared"
 
     base: Commit
     worktree_path: Text
     worktree_branch: str
+    #: The base without what the subtask's earlier authors left: only what lies beyond this is the subtask's own work.
+    #: Null in facts of earlier releases.
+    foundation: Commit | None = None
+    #: What was changed in two places on the way to the base.
+    conflicts: tuple[Conflict, ...] = ()
 
 
 class BaseRebuilt(Event, frozen=True, kw_only=True):
@@ -55,6 +67,8 @@ class BaseRebuilt(Event, frozen=True, kw_only=True):
 
     base: Commit
     commit: Commit
+    #: What was changed in two places on the way to the base.
+    conflicts: tuple[Conflict, ...] = ()
 
 
 class RevisionHandedOver(Event, frozen=True, kw_only=True):
@@ -103,6 +117,10 @@ class TurnInterrupted(Event, frozen=True, kw_only=True):
     found_in_history: bool
     #: Whether the agent still had the session. If not, the worktree was put back to the turn's parent.
     session_kept: bool
+    #: What was found where the child's workplace should be, if that was not it: vanished, replaced or unfinished, or
+    #: `cleared` if it was cleared away when the run had ended. The turn is asked again from its parent then, also one
+    #: that had ended and was not committed.
+    workplace: str | None = None
 
 
 class TurnStarted(Event, frozen=True, kw_only=True):
@@ -111,6 +129,8 @@ class TurnStarted(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "agent.turn.start"
 
     turn_id: str
+    #: What kept the agent apart: `bubblewrap`, or `none` when it had all rights of the service; None: not known.
+    isolation: str | None = None
 
 
 class TurnEnded(Event, frozen=True, kw_only=True):
@@ -130,6 +150,8 @@ class TreeCommitted(Event, frozen=True, kw_only=True):
     turn_id: str
     commit: Commit
     has_changes: bool
+    #: Whether the turn ended badly, so that this is what it had half done; whoever starts afresh goes on from it.
+    unfinished: bool = False
 
 
 class AssembleReady(Event, frozen=True, kw_only=True):
@@ -145,6 +167,8 @@ class AssembleReady(Event, frozen=True, kw_only=True):
     commit_hash: str
     has_changes: bool
     rai_safety_flagged: bool = False
+    #: The child run whose work this is, where this one was satisfied with it and committed nothing itself.
+    handed_on_from: str | None = None
 
 
 class NoChangesProduced(Event, frozen=True, kw_only=True):
@@ -244,6 +268,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     stop_reason: str | None = None
     started: bool = False
     committed: bool = False
+    #: What was lost in this turn: its workplace (vanished, replaced, unfinished), or the agent's `session` alone.
+    lost: str | None = None
+    #: Whether a pause has asked for its end; the agent may say so as late as after the resume.
+    paused: bool = False
 
 
 class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -257,17 +285,31 @@ class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
     #: When the run was created: the time of the merge commits under its base, so that a redo makes the same ones.
     created_at: str
     status: ChildStatus = "pending"
+    #: What it builds on: all beyond it is the work of its subtask's line of authors.
     base: Commit | None = None
-    #: The last recorded commit of the branch.
+    #: The last recorded commit of the branch, and the one before it: the branch is moved after it is recorded.
     head: Commit | None = None
+    previous: Commit | None = None
     worktree_path: Text = Text(None)
     session_id: str | None = None
     turn: Turn | None = None
     interruptions: int = 0
-    #: Whether its agent has begun a turn, so that it knows its task.
+    #: Whether an agent of it has begun a turn, and whether the present session has, so that it knows its task.
     briefed: bool = False
+    session_briefed: bool = False
+    #: Whether the session must not be loaded again: the files that it knows of are gone.
+    session_gone: bool = False
+    #: Whether its branch holds work of its subtask, whichever of the subtask's authors committed it.
     has_changes: bool = False
+    #: Whether it has committed something itself.
+    has_committed: bool = False
+    #: The newest commit that it had ready for an assembly.
+    ready: str | None = None
+    #: What was changed in two places on the way to where it started, or goes on from.
+    conflicts: tuple[Conflict, ...] = ()
     capabilities: tuple[str, ...] = ()
+    #: What kept its agent apart, in the turn that did so the least.
+    isolation: str | None = None
     prior_run_id: str | None = None
     prior_commit: str | None = None
     #: What its agent has asked of people, and what needs no further asking.
@@ -279,6 +321,12 @@ class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
     rebuilt: bool = False
     #: The newest pause of this child, for whoever resumes it.
     paused: Paused | None = None
+    #: Whether its workplace was cleared away since it was made.
+    cleared: bool = False
+    #: How it ended, if it ended without a result; and whether its head is what it had half done then.
+    failure: RunFailed | None = None
+    cancelled: str | None = None
+    unfinished: bool = False
 
     @property
     def stream(self) -> str:
@@ -320,10 +368,18 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
     replace = msgspec.structs.replace
     match event:
         case WorktreePrepared():
-            begun = replace(child, base=event.base, head=event.base, worktree_path=event.worktree_path)
+            foundation = event.foundation or event.base
+            begun = replace(
+                child,
+                base=foundation,
+                head=event.base,
+                has_changes=event.base.tree != foundation.tree,
+                worktree_path=event.worktree_path,
+                conflicts=event.conflicts,
+            )
             return begun if child.status != "pending" else replace(begun, status="in_progress")
         case SessionOpened():
-            return replace(child, session_id=event.session_id, capabilities=event.capabilities)
+            return _with_session(child, event)
         case TurnOpened():
             turn = Turn(
                 turn_id=event.turn_id,
@@ -336,33 +392,67 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
             return replace(child, turn=turn, interruptions=0, rebuilt=False)
         case TurnInterrupted():
             requests = asking.ask_again(child.requests, event.turn_id)
-            return replace(child, interruptions=child.interruptions + 1, requests=requests)
+            again = replace(child, interruptions=child.interruptions + 1, requests=requests)
+            if event.workplace is None:
+                return again
+            return replace(_with_turn(again, stop_reason=None, lost=event.workplace), session_gone=True, cleared=False)
         case TurnStarted():
-            return replace(_with_turn(child, started=True), briefed=True)
+            # One turn without a box is enough for its work to be no more to be trusted than that turn.
+            isolation = "none" if child.isolation == "none" else event.isolation or child.isolation
+            started = _with_turn(child, started=True)
+            return replace(started, briefed=True, session_briefed=True, isolation=isolation)
         case TurnEnded():
             return _with_turn(child, stop_reason=event.stop_reason)
         case TreeCommitted():
             changed = event.commit.tree != child.base.tree if child.base else event.has_changes
-            return replace(_with_turn(child, committed=True), head=event.commit, has_changes=changed)
+            committed = replace(
+                _with_turn(child, committed=True),
+                head=event.commit,
+                previous=child.head,
+                has_committed=child.has_committed or event.has_changes,
+            )
+            return replace(committed, has_changes=changed, unfinished=event.unfinished)
         case BaseRebuilt():
-            return replace(child, base=event.base, head=event.commit, rebuilt=True)
+            return replace(
+                child,
+                base=event.base,
+                head=event.commit,
+                previous=child.head,
+                has_changes=event.commit.tree != event.base.tree,
+                conflicts=event.conflicts,
+                rebuilt=True,
+            )
         case PauseBegun():
-            return replace(child, status="pausing")
+            return replace(_with_turn(child, paused=True), status="pausing")
         case Paused():
             return replace(child, status="paused", paused=event)
         case Resumed():
             return replace(child, status="in_progress" if child.base else "pending", paused=None)
         case AssembleReady():
-            return replace(child, status="assemble_ready")
+            return replace(child, status="assemble_ready", ready=event.commit_hash)
         case RunCompleted():
             return replace(child, status="completed")
-        case RunCancelled(reason="base_conflict"):
-            return replace(child, status="failed", discarded=True)
-        case RunFailed() | RunCancelled():
-            return replace(child, status="failed")
+        case RunFailed():
+            return replace(child, status="failed", failure=event)
+        case RunCancelled():
+            discarded = child.discarded or event.reason == "base_conflict"
+            return replace(child, status="failed", cancelled=event.reason, discarded=discarded)
         case _:
             granted = grants(child.grants, child.requests, event)
             return replace(child, requests=asking.evolve(child.requests, event), grants=granted)
+
+
+def _with_session(child: ChildRun, event: SessionOpened) -> ChildRun:
+    fresh = event.session_id != child.session_id
+    if fresh and child.session_id is not None and child.turn is not None:
+        child = _with_turn(child, lost=child.turn.lost or "session")
+    return msgspec.structs.replace(
+        child,
+        session_id=event.session_id,
+        capabilities=event.capabilities,
+        session_briefed=child.session_briefed and not fresh,
+        session_gone=False,
+    )
 
 
 def _with_turn(child: ChildRun, **changes: object) -> ChildRun:

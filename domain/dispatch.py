@@ -5,13 +5,15 @@ from datetime import datetime
 from uuid import NAMESPACE_OID, uuid5
 
 from .answers import tend
-from .assembly import AssemblyBlocked, AssemblyStarted, ChildrenComplete, IneligibleSubtask
+from .assembly import AssemblyBlocked, ChildrenComplete, IneligibleSubtask
 from .child_run import RevisionHandedOver, RunStarted
 from .event import Draft, Text
 from .follow import follow
-from .git import child_branch, integration_branch
+from .git import child_branch
 from .hold import release
+from .line import authors, left_on_branch
 from .review import pass_gates
+from .rounds import begin_round
 from .run import Run
 from .run_records import end_deleted
 from .team import Member
@@ -88,8 +90,7 @@ def _dispatch(run: Run, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
 
 
 def _new_child(run: Run, subtask: Subtask, child_id: str) -> Sequence[Draft]:
-    before = run.children.get(subtask.prior_child_run_id or "")
-    prior_commit = before.head.commit if before and before.head and not before.discarded else None
+    left = left_on_branch(run, subtask)
     started = RunStarted(
         run_id=child_id,
         kind="child",
@@ -98,13 +99,13 @@ def _new_child(run: Run, subtask: Subtask, child_id: str) -> Sequence[Draft]:
         subtask_id=subtask.subtask_id,
         model_id=subtask.model_id,
         worktree_branch=child_branch(child_id),
-        prior_run_id=before.run_id if before and prior_commit else None,
-        prior_commit=prior_commit,
+        prior_run_id=left.child_run_id if left else None,
+        prior_commit=left.commit if left else None,
     )
-    if not before or not prior_commit:
+    if left is None:
         return (run.on_child(child_id, started),)
     handed_over = RevisionHandedOver(
-        strategy="fresh_from_prior_branch", prior_child_run_id=before.run_id, prior_commit=prior_commit
+        strategy="fresh_from_prior_branch", prior_child_run_id=left.child_run_id, prior_commit=left.commit
     )
     return run.on_child(child_id, started), run.on_child(child_id, handed_over)
 
@@ -144,16 +145,15 @@ def _assemble(run: Run, plan: WorkPlan) -> Sequence[Draft]:
             ineligible_subtask_ids=tuple(s.subtask_id for s in ineligible),
             ineligible_subtasks=tuple(
                 IneligibleSubtask(
-                    id=s.subtask_id, title=s.title, status=s.status, agent=s.assigned_agent, reason=s.reason
+                    id=s.subtask_id,
+                    title=s.title,
+                    status=s.status,
+                    agent=s.assigned_agent,
+                    reason=s.reason,
+                    commit=next((child.ready for child in authors(run, s) if child.ready), None),
                 )
                 for s in ineligible
             ),
         )
         return (run.coordinator(blocked),)
-    started = AssemblyStarted(
-        work_plan_id=plan.work_plan_id,
-        integration_branch=integration_branch(run.run_id),
-        subtask_count=len(plan.subtasks),
-        round=run.assembly.round + 1 if run.assembly else 1,
-    )
-    return (run.coordinator(started),)
+    return (begin_round(run, plan),)

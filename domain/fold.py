@@ -10,7 +10,7 @@ from . import assembly as assembling
 from . import directive as steering
 from . import held as holding
 from .asking import ALWAYS, ApprovalResolved, AutopilotFailed, OptionsSet
-from .child_run import BaseRebuilt, RunCancelled, RunFailed, RunStarted, TurnInterrupted, work_id
+from .child_run import BaseRebuilt, RunCancelled, RunFailed, RunStarted, TurnInterrupted, WorktreePrepared, work_id
 from .directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
 from .event import Event, Fact, Unknown
 from .gates import GateStarted
@@ -60,6 +60,7 @@ def _evolve_child(run: Run, child_run_id: str, event: Event, at: str) -> Run:
     if isinstance(event, RunStarted):
         child = child_run.started(event, at)
     elif (known := run.children.get(child_run_id)) is not None:
+        event = _with_foundation(run, known, event)
         child = child_run.evolve(known, event, at)
         if isinstance(event, child_run.TurnEnded) and known.turn is not None and not known.turn.started:
             again = {key: steering.not_begun(directive, child_run_id) for key, directive in run.directives.items()}
@@ -80,6 +81,15 @@ def _evolve_child(run: Run, child_run_id: str, event: Event, at: str) -> Run:
     if child.status != "failed":
         return run
     return _undeliverable(run, child_run_id)
+
+
+def _with_foundation(run: Run, child: child_run.ChildRun, event: Event) -> Event:
+    """Return a fact of an earlier release, which does not say what of a base is the subtask's own, as it is to be read."""
+    prior = run.children.get(child.prior_run_id or "")
+    if not isinstance(event, WorktreePrepared) or event.foundation is not None or prior is None:
+        return event
+    # The one before it built on the same producers; where they have been revised since, too much counts as its own.
+    return msgspec.structs.replace(event, foundation=prior.base)
 
 
 def _undeliverable(run: Run, child_run_id: str) -> Run:
@@ -218,7 +228,10 @@ def _evolve_coordinator(run: Run, fact: Fact, at: str) -> Run:
         case GateStarted():
             return _plan(run, "assembling", stage=event.gate_kind)
         case assembling.ReviewApproved():
-            return replace(_plan(run, "assembling", stage="merge", status_reason=None), status="in_progress")
+            approved = _plan(run, "assembling", stage="merge", status_reason=None)
+            return replace(approved, status="in_progress", moved=None)
+        case assembling.BaseMoved():
+            return _move_base(run, event)
         case assembling.MergeBlocked():
             return replace(
                 _plan(run, "in_review", stage="review", status_reason=event.reason), status="awaiting_review"
@@ -227,9 +240,20 @@ def _evolve_coordinator(run: Run, fact: Fact, at: str) -> Run:
             run = replace(run, status="in_progress", result=None, worktrees_removed=False)
             return _plan(run, "dispatching", stage=None, status_reason=None)
         case assembling.WorktreesRemoved():
-            return replace(run, worktrees_removed=True)
+            cleared = {i: replace(child, cleared=True) for i, child in run.children.items()}
+            return replace(run, worktrees_removed=True, children=cleared)
         case _:
             return _evolve_end(run, event)
+
+
+def _move_base(run: Run, event: assembling.BaseMoved) -> Run:
+    run = msgspec.structs.replace(run, base=event.base, moved=event)
+    if run.plan is None:
+        return run
+    # Whoever is asked to revise their work does so on top of what the branch holds now.
+    begun = [part.subtask_id for part in run.plan.subtasks.values() if part.child_run_id is not None]
+    plan = work_plan.change_subtasks(run.plan, begun, lambda s: msgspec.structs.replace(s, outdated=True))
+    return msgspec.structs.replace(run, plan=plan)
 
 
 def _evolve_end(run: Run, event: Event) -> Run:

@@ -8,13 +8,14 @@ as a fact, and the next call here closes the directive.
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from .assembly import ChangesRequested, Recovered, ReviewRequested
+from .assembly import BaseMoved, ChangesRequested, Recovered
 from .authors import rotate
 from .child_run import ENDED, PauseBegun, RunCancelled
 from .directive import Directive, DirectiveMoved, DirectiveStatus, RevisionExecution, SteeringDecided
 from .event import Draft, Text
 from .expiry import expire_requests
 from .parked import is_parked
+from .rounds import open_gate
 from .run import Run
 from .steering_table import concerned, decide
 from .team import Member
@@ -144,24 +145,10 @@ def _escalate(run: Run, directive: Directive) -> Sequence[Draft]:
     if plan is None or assembly is None or assembly.head is None or plan.status != "assembly_steering":
         return (applied,)
     rounds = [d.feedback for d in run.directives.values() if d.severity != "advisory" and str(d.feedback).strip()]
-    requested = ReviewRequested(
-        work_plan_id=plan.work_plan_id,
-        integration_branch=assembly.branch,
-        tree_hash=assembly.head.tree,
-        commit_hash=assembly.head.commit,
-        base=assembly.base or run.base,
-        gate_id=f"{run.run_id}/review/{assembly.round}.{assembly.openings + 1}",
-        gate_kind="human-review",
-        has_changes=assembly.has_changes,
-        included_subtask_ids=tuple(sorted(plan.subtasks)),
-        escalated=True,
-        reason=directive.rationale,
-        accumulated_feedback=tuple(
-            Text(str(words)[:MAX_FEEDBACK_CHARACTERS]) for words in rounds[-MAX_ACCUMULATED_FEEDBACK:]
-        ),
-    )
+    feedback = [Text(str(words)[:MAX_FEEDBACK_CHARACTERS]) for words in rounds[-MAX_ACCUMULATED_FEEDBACK:]]
+    requested = open_gate(run, plan, assembly, assembly.head, directive.rationale, feedback)
     others = close_all(run, "superseded", "The gate was opened for a person.", but=directive.directive_id)
-    return (*others, run.coordinator(requested), applied)
+    return (*others, requested, applied)
 
 
 # Dispatch afresh
@@ -181,7 +168,23 @@ def _recover(run: Run, directive: Directive, at: datetime) -> Sequence[Draft]:
         instruction=directive.feedback,
     )
     resets = [draft for part in parts for draft in _pending_afresh(run, part, directive, at)]
-    return (run.coordinator(recovered), *resets, applied)
+    return (run.coordinator(recovered), *_onto_what_conflicted(run), *resets, applied)
+
+
+def _onto_what_conflicted(run: Run) -> Sequence[Draft]:
+    """After a merge that conflicted, the run goes on from what the branch held then: else it would only conflict again."""
+    failed = run.assembly.merge_failed if run.assembly else None
+    if failed is None or failed.onto is None or failed.onto == run.base:
+        return ()
+    moved_on = BaseMoved(
+        work_plan_id=failed.work_plan_id,
+        branch=run.branch,
+        previous=run.base,
+        base=failed.onto,
+        reason=failed.reason,
+        files=failed.conflicting_files,
+    )
+    return (run.coordinator(moved_on),)
 
 
 def _start_afresh(run: Run, directive: Directive, at: datetime, team: Sequence[Member]) -> Sequence[Draft]:

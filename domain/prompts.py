@@ -3,9 +3,14 @@
 import hashlib
 from collections.abc import Sequence
 
+from .bad_ends import way_of
+from .child_run import ChildRun
+from .conflicts import Conflict
 from .directive import Directive
+from .line import conflicts_met, conflicts_over, left_on_branch
 from .outcome_spec import OutcomeDraft
 from .run import Run
+from .steering_table import MAX_RECOVERY_ATTEMPTS
 from .work_plan import Subtask
 
 #: Every prompt names its turn in such a line, so that an agent's own history shows what it was asked.
@@ -27,9 +32,17 @@ def digest(prompt: str) -> str:
 
 
 def task_prompt(
-    run: Run, subtask: Subtask, turn_id: str, rounds: Sequence[Directive] = (), waiting: Sequence[Directive] = ()
+    run: Run,
+    subtask: Subtask,
+    turn_id: str,
+    rounds: Sequence[Directive] = (),
+    waiting: Sequence[Directive] = (),
+    lost: str | None = None,
 ) -> str:
-    """Return the first prompt of a subtask's child run, with every earlier round of feedback exactly once."""
+    """
+    Return a prompt for an agent that knows nothing of a subtask: what was asked, with every earlier round of feedback
+    exactly once; what came of it so far, and why that ended; and what is there now. *lost* is what this turn has lost.
+    """
     parts = [
         turn_line(turn_id),
         f"You are {subtask.assigned_agent}. You work on one part of a larger goal, in a git worktree of your own.",
@@ -41,10 +54,15 @@ def task_prompt(
     made = _made_before(run, subtask)
     if made:
         parts.append(f"# Already done, and in your worktree\n\n{made}")
+    if before := _begun_before(run, subtask):
+        parts.append(f"# Begun before you\n\n{before}")
+    parts.extend(_conflicts(run, subtask, conflicts_met(run, subtask)))
     parts.append(
         "# Rules\n\nChange files in the working directory only. Do not run git: your changes are committed for you. "
         "If something that you need is missing, say so and stop; do not invent it."
     )
+    if lost is not None:
+        parts.append(f"# What is lost\n\n{_LOST.get(lost, _LOST['session'])} {_AT_LAST_COMMIT}")
     parts.append(f"# Your part: {subtask.title}\n\n{subtask.scope}")
     if rounds:
         parts.append("# Feedback on earlier attempts\n\n" + _listed(rounds))
@@ -53,15 +71,26 @@ def task_prompt(
 
 
 def revision_prompt(
-    turn_id: str, before: Sequence[Directive], waiting: Sequence[Directive], *, rebuilt: bool = False
+    run: Run,
+    subtask: Subtask,
+    turn_id: str,
+    before: Sequence[Directive],
+    waiting: Sequence[Directive],
+    *,
+    rebuilt: bool = False,
 ) -> str:
     """Return the prompt that takes corrections to an agent that has worked already."""
     parts = [turn_line(turn_id)]
+    conflicts = list(conflicts_met(run, subtask)) if rebuilt else []
+    if any(not directive.direct for directive in waiting):
+        # It is the assembled work that is to be changed, so its authors hear what became of their part in it.
+        conflicts += conflicts_over(run, subtask)
     if rebuilt:
         parts.append(
             "What your part builds on has been changed since you finished, and your worktree holds the new version. "
             "Look at your part again and bring it in line."
         )
+    parts.extend(_conflicts(run, subtask, conflicts))
     if before:
         parts.append("# Earlier feedback, which still holds\n\n" + _listed(before))
     parts.extend(_said(directive) for directive in waiting)
@@ -162,6 +191,86 @@ def _made_before(run: Run, subtask: Subtask) -> str:
         return ""
     producers = (run.plan.subtasks[needed] for needed in run.plan.producers(subtask.subtask_id))
     return "\n".join(f"- {producer.title}" for producer in producers)
+
+
+_GO_ON = "What was committed is in your worktree: go on from it, and leave what is good as it is."
+_LOST = {
+    "vanished": "The working directory of this part was deleted while it was worked on.",
+    "replaced": "Something else was put in the place of this part's working directory while it was worked on.",
+    "unfinished": "The working directory of this part was found half made.",
+    "cleared": "The run had ended, so the working directory of this part was cleared away; now it goes on.",
+    "session": "Your part was begun before, and the session in which that was done is gone.",
+}
+_AT_LAST_COMMIT = (
+    "So it was made anew from the last recorded state of this part. Files that were written after that are gone; nobody "
+    "has deleted them on purpose. Look at what is there, and do what is missing."
+)
+
+
+def _begun_before(run: Run, subtask: Subtask) -> str:
+    """Say what came of the subtask so far, why that ended, and what of it is there now; empty if it was never begun."""
+    before = run.children.get(subtask.prior_child_run_id or "")
+    is_left = left_on_branch(run, subtask) is not None
+    if before is None:
+        return f"Somebody has worked on your part before. {_GO_ON}" if is_left else ""
+    said = [f"{before.agent_name} has worked on your part before. {_how_it_ended(before)}"]
+    if before.failure is not None:
+        most = subtask.dispatches + max(0, MAX_RECOVERY_ATTEMPTS - subtask.recovery_attempts)
+        said.append(f"Yours is attempt {subtask.dispatches} of {most}; after the last one a person is asked.")
+    said.append(_what_is_left(before) if is_left else "Nothing of it is in your worktree.")
+    return "\n\n".join(said)
+
+
+def _how_it_ended(before: ChildRun) -> str:
+    if before.failure is not None:
+        code, words = before.failure.error_code, str(before.failure.message).strip()
+        # Quoted, so that nothing in an agent's last words is taken for a part of the task.
+        quoted = "\n".join(f"> {line}" for line in words.splitlines())
+        return f"{way_of(code).said} ({code})" + (f":\n\n{quoted}" if quoted else ".")
+    if before.cancelled == "base_conflict":
+        return "What it builds on was changed in the same places, so that its work did not fit any more."
+    if before.cancelled is not None:
+        return f"It was stopped ({before.cancelled})."
+    return "It came to an end, and was sent back."
+
+
+def _what_is_left(before: ChildRun) -> str:
+    if before.unfinished:
+        return (
+            "What was half done is in your worktree, unfinished and checked by nobody. Look at it first, keep what is "
+            "good, and do what is missing."
+        )
+    if before.failure is not None or before.cancelled is not None:
+        return f"{_GO_ON} What was done after that is not there."
+    return _GO_ON
+
+
+def _conflicts(run: Run, subtask: Subtask, conflicts: Sequence[Conflict]) -> list[str]:
+    if not conflicts:
+        return []
+    lines = [
+        f"- `{path}`: {_whose(run, subtask, conflict)} stands; {_other(conflict, str(path))}"
+        for conflict in dict.fromkeys(conflicts)
+        for path in conflict.paths
+    ]
+    return [
+        "# Changed in two places\n\nThese files were changed in the same places by two sides at once. Only one version "
+        "of each stands, the other one is kept by git. See to it, as far as it is about your part, that nothing is lost "
+        "that is needed.\n\n" + "\n".join(lines)
+    ]
+
+
+def _whose(run: Run, subtask: Subtask, conflict: Conflict) -> str:
+    if conflict.subtask_id == subtask.subtask_id:
+        return "the version of your part"
+    other = run.plan.subtasks.get(conflict.subtask_id or 0) if run.plan else None
+    return f"the version of the part {other.title!s}" if other else f"the version of {conflict.branch}"
+
+
+def _other(conflict: Conflict, path: str) -> str:
+    if conflict.replaced is None:
+        return f"the other one is kept at {conflict.ref}"
+    return f"`git show {conflict.replaced}:{path}` (the only use of git that you need) prints the other one"
 
 
 _OPENINGS = {

@@ -1,8 +1,9 @@
 """Try a failed run again: where it stood, if it can be taken up there, else as a new run that is linked to it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from uuid import NAMESPACE_OID, uuid5
 
+from .line import Left
 from .orchestration import StartRun
 from .planning import ProposedSubtask
 from .rejected import Rejected
@@ -47,10 +48,11 @@ def successor(run_id: str) -> str:
     return str(uuid5(NAMESPACE_OID, f"{run_id}/retry"))
 
 
-def start_again(run: Run, work_plan_id: str, team: Collection[str]) -> StartRun:
+def start_again(run: Run, work_plan_id: str, team: Collection[str], handed_on: Mapping[int, Left]) -> StartRun:
     """
     Return the command for a new run with the same goal, plan, user and options; the failed one stays as it is.
 
+    *handed_on* is what the parts' authors have committed, by the parts' ids: the new ones go on from it.
     A part whose author has left the *team* goes to whoever is next. Raises RunNotRetryable, RetryLimitReached.
     """
     check_retryable(run)
@@ -63,6 +65,11 @@ def start_again(run: Run, work_plan_id: str, team: Collection[str]) -> StartRun:
         user=run.user,
         model_id=run.model_id,
         plan=_plan(run, team),
+        handed_on={
+            place: handed_on[subtask_id]
+            for place, subtask_id in enumerate(sorted(run.plan.subtasks) if run.plan else ())
+            if subtask_id in handed_on
+        },
         auto_approve_tools=run.auto_approve_tools,
         autopilot=run.autopilot,
         max_steering_iterations=run.max_steering_iterations,

@@ -11,6 +11,7 @@ from .assembly import (
     AssemblyCompleted,
     AssemblyDeclined,
     AssemblyIntegrated,
+    BaseMoved,
     ConflictAutoResolved,
     MergeBlocked,
     MergeCompleted,
@@ -18,8 +19,8 @@ from .assembly import (
     MergePrepared,
     MergeStarted,
     ReviewApproved,
-    ReviewRequested,
     WorkflowStep,
+    WorkLeftOut,
     WorktreesRemoved,
 )
 from .child_run import RunFailed
@@ -28,7 +29,9 @@ from .follow import close_all
 from .gate_signals import MAX_FEEDBACK_BYTES, MAX_TARGET_FILES, NoReviewPending, Signal, Touched, receive_signal
 from .gates import GateCompleted, GateKind, GateStarted, RaiCompleted, RaiStarted, Verdict, next_gate
 from .git import Commit
+from .line import left_out
 from .rejected import Invalid, Rejected
+from .rounds import begin_round, open_gate
 from .run import Run
 from .turns import MAX_MESSAGE_CHARACTERS, Overtaken
 from .work_plan import WorkPlan, WorkPlanMade
@@ -65,7 +68,7 @@ def put_plan(run: Run, made: WorkPlanMade) -> Sequence[Draft]:
 def integrate(
     run: Run, assembled: Commit, *, of_round: int, has_changes: bool, conflicts: Sequence[ConflictAutoResolved]
 ) -> Sequence[Draft]:
-    """The work of a round is assembled: show what was resolved on the way, and go to the gates."""
+    """The work of a round is assembled: show what was resolved on the way, and what is not in it, and go to the gates."""
     plan, assembly = to_integrate(run, of_round)
     integrated = AssemblyIntegrated(
         work_plan_id=plan.work_plan_id,
@@ -74,7 +77,17 @@ def integrate(
         head=assembled,
         has_changes=has_changes,
     )
-    return (*(run.coordinator(conflict) for conflict in conflicts), run.coordinator(integrated))
+    lost = (
+        WorkLeftOut(
+            work_plan_id=plan.work_plan_id,
+            subtask_id=found.subtask_id,
+            child_run_id=found.child_run_id,
+            commit=found.commit,
+            reason=found.reason,
+        )
+        for found in left_out(run)
+    )
+    return tuple(run.coordinator(event) for event in (*conflicts, *lost, integrated))
 
 
 def pass_gates(run: Run) -> Sequence[Draft]:
@@ -164,20 +177,8 @@ def _skipped(plan: WorkPlan, head: Commit, kind: GateKind) -> GateCompleted:
 
 
 def _ask_a_person(run: Run, plan: WorkPlan, assembly: Assembly, head: Commit) -> Sequence[Draft]:
-    requested = ReviewRequested(
-        work_plan_id=plan.work_plan_id,
-        integration_branch=assembly.branch,
-        tree_hash=head.tree,
-        commit_hash=head.commit,
-        base=assembly.base or run.base,
-        gate_id=f"{run.run_id}/review/{assembly.round}.{assembly.openings + 1}",
-        gate_kind="human-review",
-        has_changes=assembly.has_changes,
-        included_subtask_ids=tuple(sorted(plan.subtasks)),
-        escalated=run.escalation is not None,
-        reason=run.escalation,
-    )
-    return (*close_all(run, "expired", "The assembly gate was opened."), run.coordinator(requested))
+    requested = open_gate(run, plan, assembly, head, run.escalation)
+    return (*close_all(run, "expired", "The assembly gate was opened."), requested)
 
 
 def review(run: Run, command: ReviewAssembly) -> Sequence[Draft]:
@@ -232,11 +233,29 @@ def block_merge(run: Run, reason: str) -> Sequence[Draft]:
     return (run.coordinator(MergeBlocked(work_plan_id=plan.work_plan_id, reason=reason)),)
 
 
-def fail_merge(run: Run, conflicting_paths: Sequence[str]) -> Sequence[Draft]:
-    """The originating branch cannot take the work without a person."""
+def move_base(run: Run, base: Commit, files: Sequence[str]) -> Sequence[Draft]:
+    """
+    The originating branch has meanwhile changed what the run did, too: nobody has seen what a merge would make of it.
+
+    So it is assembled anew, on top of what the branch holds now, and goes to the gates again.
+    """
+    plan, _ = merging(run)
+    moved = BaseMoved(
+        work_plan_id=plan.work_plan_id,
+        branch=run.branch,
+        previous=run.base,
+        base=base,
+        reason="files_meet",
+        files=tuple(Text(path) for path in files),
+    )
+    return (run.coordinator(moved), begin_round(run, plan))
+
+
+def fail_merge(run: Run, conflicting_paths: Sequence[str], onto: Commit | None = None) -> Sequence[Draft]:
+    """The originating branch, which stands at *onto*, cannot take the work without a person."""
     plan, _ = merging(run)
     paths = tuple(Text(path) for path in conflicting_paths)
-    event = MergeFailed(work_plan_id=plan.work_plan_id, reason="merge_conflict", conflicting_files=paths)
+    event = MergeFailed(work_plan_id=plan.work_plan_id, reason="merge_conflict", conflicting_files=paths, onto=onto)
     return (*close_all(run, "expired", "The merge failed."), run.coordinator(event))
 
 

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from .assembly import Assembly
+from .assembly import Assembly, BaseMoved
 from .child_run import ChildRun, run_stream
 from .directive import Directive, directive_stream
 from .event import Draft, Event, Text
@@ -35,7 +35,7 @@ class CoordinatorStarted(Event, frozen=True, kw_only=True):
     start_mode: str
     repository_path: Text
     originating_branch: str
-    #: The originating branch's tip at the start; every child and every assembly begins from it.
+    #: The originating branch's tip at the start; every child and every assembly begins from it, until the base moves.
     base: Commit
     model_id: str
     auto_approve_tools: bool
@@ -63,7 +63,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
     repository: Text = Text(None)
     branch: str = ""
+    #: What every child and every assembly builds on: the originating branch as it was at the start, or when it moved.
     base: Commit = Commit(commit="", tree="")
+    #: How the originating branch has moved on, until a person has approved what was assembled on top of it.
+    moved: BaseMoved | None = None
     model_id: str = ""
     model_pinned: bool = False
     auto_approve_tools: bool = False

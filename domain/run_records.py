@@ -117,9 +117,9 @@ def stop_drafts(run: Run, directive_id: str, ends_as: str) -> Sequence[Draft]:
     return queued(run, received)
 
 
-def confirm_erased(run: Run, texts: int, kept_by_agents: tuple[str, ...] = ()) -> Sequence[Draft]:
+def confirm_erased(run: Run, texts: int) -> Sequence[Draft]:
     """Nothing is left to forget. It belongs to the tree and to nobody's feed: nobody is shown one any more."""
     if not run.deleted or run.erased:
         raise Overtaken
-    erased = RunErased(run_id=run.run_id, texts=texts, kept_by_agents=kept_by_agents)
+    erased = RunErased(run_id=run.run_id, texts=texts)
     return (Draft(stream=f"{run.stream}/housekeeping", event=erased, root=run.run_id),)

@@ -6,6 +6,7 @@ from typing import Literal
 from uuid import NAMESPACE_OID, uuid5
 
 from . import prompts
+from .bad_ends import INTERRUPTED
 from .child_run import (
     ENDED,
     MAX_INTERRUPTIONS,
@@ -19,6 +20,7 @@ from .child_run import (
     TurnStarted,
     WorktreePrepared,
 )
+from .conflicts import Conflict
 from .directive import MAX_EXECUTIONS, Directive, RevisionExecution
 from .event import Draft, Text
 from .expiry import expire_requests
@@ -44,7 +46,7 @@ class Overtaken(Rejected):
 class InterruptedTooOften(Rejected):
     """The turn was cut off so often that it is given up."""
 
-    code = "agent_interrupted_too_often"
+    code = INTERRUPTED
 
 
 def child_at_work(run: Run, child_run_id: str) -> tuple[ChildRun, Subtask]:
@@ -56,12 +58,26 @@ def child_at_work(run: Run, child_run_id: str) -> tuple[ChildRun, Subtask]:
     return child, subtask
 
 
-def prepare_worktree(run: Run, child_run_id: str, base: Commit, path: str, at: datetime) -> Sequence[Draft]:
-    """The worktree stands at *base*, so the subtask runs."""
+def prepare_worktree(
+    run: Run,
+    child_run_id: str,
+    base: Commit,
+    path: str,
+    at: datetime,
+    foundation: Commit | None = None,
+    conflicts: Sequence[Conflict] = (),
+) -> Sequence[Draft]:
+    """The worktree stands at *base*, so the subtask runs. What is beyond *foundation* there, earlier authors of it left."""
     child, subtask = child_at_work(run, child_run_id)
     if child.base is not None:
         raise Overtaken
-    prepared = WorktreePrepared(base=base, worktree_path=Text(path), worktree_branch=child.branch)
+    prepared = WorktreePrepared(
+        base=base,
+        worktree_path=Text(path),
+        worktree_branch=child.branch,
+        foundation=foundation or base,
+        conflicts=tuple(conflicts),
+    )
     running = step(SubtaskRunning, subtask, "running", at)
     return (run.on_child(child_run_id, prepared), run.on_plan(running))
 
@@ -118,7 +134,18 @@ def _prompt(run: Run, child: ChildRun, subtask: Subtask, turn_id: str, waiting: 
         # It knows nothing of its task, nor of what was said to the one before it.
         return prompts.task_prompt(run, subtask, turn_id, before, waiting)
     earlier = [d for d in before if not d.direct] if any(not d.direct for d in waiting) else []
-    return prompts.revision_prompt(turn_id, earlier, waiting, rebuilt=child.rebuilt)
+    return prompts.revision_prompt(run, subtask, turn_id, earlier, waiting, rebuilt=child.rebuilt)
+
+
+def prompt_now(run: Run, child_run_id: str, *, asked: bool) -> str:
+    """Return what the agent is told for the child's open turn; *asked* is whether its session shows that it was already."""
+    child, _ = child_at_work(run, child_run_id)
+    if child.turn is None:
+        raise Overtaken
+    if asked:
+        return prompts.continue_prompt(child.turn.turn_id)
+    knows = child.session_briefed or (not child.briefed and child.turn.lost is None)
+    return str(child.turn.prompt) if knows else prompt_anew(run, child_run_id)
 
 
 def prompt_anew(run: Run, child_run_id: str) -> str:
@@ -132,7 +159,7 @@ def prompt_anew(run: Run, child_run_id: str) -> str:
         for directive in feedback_rounds(run, subtask.subtask_id)
         if directive not in carried and directive.targets.get(child_run_id) != "outstanding"
     ]
-    return prompts.task_prompt(run, subtask, child.turn.turn_id, before, carried)
+    return prompts.task_prompt(run, subtask, child.turn.turn_id, before, carried, lost=child.turn.lost)
 
 
 def _mark(
@@ -171,13 +198,27 @@ def interrupt_turn(run: Run, child_run_id: str, *, found_in_history: bool, sessi
     return (run.on_child(child_run_id, event),)
 
 
-def start_turn(run: Run, child_run_id: str) -> Sequence[Draft]:
+def lose_workplace(run: Run, child_run_id: str, state: str) -> Sequence[Draft]:
+    """
+    What stands in the child's workplace is not what was made there: nothing of it is taken for work, and its newest turn
+    is asked again from its parent, by an agent that knows nothing. Raises InterruptedTooOften past the bound.
+    """
+    child, _ = child_at_work(run, child_run_id)
+    if child.turn is None or child.turn.committed:
+        raise Overtaken
+    if child.interruptions >= MAX_INTERRUPTIONS:
+        raise InterruptedTooOften(f"{InterruptedTooOften.__doc__} Its workplace: {state}.")
+    event = TurnInterrupted(turn_id=child.turn.turn_id, found_in_history=False, session_kept=False, workplace=state)
+    return (*expire_requests(run, child), run.on_child(child_run_id, event))
+
+
+def start_turn(run: Run, child_run_id: str, isolation: str | None = None) -> Sequence[Draft]:
     """The agent shows that it works on the open turn; said once. It proves what the turn's directives asked for."""
     child, _ = child_at_work(run, child_run_id)
     if child.turn is None or child.turn.started:
         return ()
     carried = [run.directives[i] for i in child.turn.directive_ids if run.directives[i].open]
-    started = run.on_child(child_run_id, TurnStarted(turn_id=child.turn.turn_id))
+    started = run.on_child(child_run_id, TurnStarted(turn_id=child.turn.turn_id, isolation=isolation))
     return (started, *_mark(run, carried, child_run_id, "effect_confirmed"))
 
 
@@ -200,6 +241,18 @@ def is_cut_short(run: Run, child_run_id: str) -> bool:
     other = (d for d in run.open_directives() if d.directive_id not in child.turn.directive_ids)
     redirected = any(d.verb == "redirect" and d.waits_for(child_run_id) for d in other)
     return redirected or child.status == "pausing"
+
+
+def may_be_our_cancel(run: Run, child_run_id: str) -> bool:
+    """
+    Whether an agent that gives the child's open turn up as cancelled may have been asked to, by something that is over.
+
+    A pause can stop the agent before it reads that; and what a redirect asks of one turn can reach the next, its own.
+    """
+    turn = run.children[child_run_id].turn
+    if turn is None:
+        return False
+    return turn.paused or any(run.directives[i].verb == "redirect" for i in turn.directive_ids)
 
 
 def fail_execution(run: Run, child_run_id: str, error_code: str, message: str = "") -> Sequence[Draft]:
@@ -227,13 +280,16 @@ def fail_execution(run: Run, child_run_id: str, error_code: str, message: str = 
     return (*marks, *given_up, ended)
 
 
-def rebuild_base(run: Run, child_run_id: str, base: Commit, commit: Commit, at: datetime) -> Sequence[Draft]:
+def rebuild_base(
+    run: Run, child_run_id: str, base: Commit, commit: Commit, at: datetime, conflicts: Sequence[Conflict] = ()
+) -> Sequence[Draft]:
     """The child's branch has taken in what its producers made anew, so its agent looks at its part once more."""
     child, subtask = child_at_work(run, child_run_id)
     if not subtask.outdated:
         raise Overtaken
     running = run.on_plan(step(SubtaskRunning, subtask, "running", at))
-    return (run.on_child(child.run_id, BaseRebuilt(base=base, commit=commit)), running)
+    rebuilt = BaseRebuilt(base=base, commit=commit, conflicts=tuple(conflicts))
+    return (run.on_child(child.run_id, rebuilt), running)
 
 
 def commit_tree(run: Run, child_run_id: str, commit: Commit) -> Sequence[Draft]:

@@ -38,12 +38,15 @@ class HealthBody(msgspec.Struct, frozen=True, kw_only=True):
     `log_rolled_back` says why nothing more is stored, and what to do: the store was put back to an earlier state; else it
     is null. `held` is in how many runs something stands in the way that a person or a newer release has to mend: the
     service works, and `GET /api/runs/{id}/explain` says what. `redis` is null where none is configured. Without it everything works, and what other replicas do is seen later.
+
+    `isolation` is `none` where agents have all rights of the service.
     """
 
     status: Literal["ok", "degraded", "unavailable", "draining"]
     log: Literal["ok", "unavailable"]
     log_rolled_back: str | None
     redis: RedisState | None
+    isolation: Literal["bubblewrap", "none"]
     position: int | None
     views: dict[str, ViewHealth]
     quarantined: list[QuarantinedRun]
@@ -98,6 +101,7 @@ def _answered(services: Services) -> Response[HealthBody]:
             log="unavailable",
             log_rolled_back=None,
             redis=services.redis(),
+            isolation=services.agents.isolation,
             position=None,
             views={},
             quarantined=[],
@@ -120,6 +124,7 @@ def health_of(services: Services) -> HealthBody:
         log="ok",
         log_rolled_back=reason,
         redis=services.redis(),
+        isolation=services.agents.isolation,
         position=head,
         views={name: ViewHealth(position=at, lag=max(0, head - at)) for name, at in positions.items()},
         quarantined=quarantined,

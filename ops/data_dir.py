@@ -20,7 +20,9 @@ OURS = (
     "home-id",
     "processes",
     "worktrees",
+    "homes",
     "rehearsal",
+    "scratch",
     "signals",
 )
 OTHERS = 0o077

@@ -1,6 +1,6 @@
 """What drives the runs of a process: its tenure, and what carries it out; nothing, in a process that only takes commands."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Literal
@@ -34,13 +34,21 @@ class Driving:
     """One process's part in driving. The role decides what there is of it."""
 
     def __init__(
-        self, settings: Settings, role: Role, runs: RunLog, agents: AcpAgents, process: ProcessLock | None
+        self,
+        settings: Settings,
+        role: Role,
+        runs: RunLog,
+        agents: AcpAgents,
+        commands: KeptCommands,
+        git: Callable[[Callable[[], None]], GitRepositories],
+        process: ProcessLock | None,
     ) -> None:
         """*process* is the lock of this process, where there are others."""
         self._settings = settings
         self.runs = runs
         self._agents = agents
-        self._commands = KeptCommands([process.descriptor] if process else [])
+        self._commands = commands
+        self._git = git
         self.leases: PostgresLeases | None = None
         #: Over a connection of its own, so that nobody who asks keeps a renewal waiting.
         self._shown: PostgresLeases | None = None
@@ -94,7 +102,7 @@ class Driving:
             if not isinstance(self.tenure, Absent):
                 shop = Workshop(
                     self.runs,
-                    GitRepositories(self.tenure.check),
+                    self._git(self.tenure.check),
                     self._agents,
                     self._commands,
                     SignalDirectory(self._settings.data / "signals"),

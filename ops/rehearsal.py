@@ -5,12 +5,15 @@ from pathlib import Path
 import click
 
 from ..adapters.rehearsal.agent import main
-from .settings import read_settings
 
 
 @click.command()
-@click.option("--home", type=click.Path(path_type=Path, file_okay=False), help="Where its sessions are kept.")
+@click.option(
+    "--home",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where its sessions are kept [default: below the home].",
+)
 @click.pass_context
 def command(context: click.Context, home: Path | None) -> None:
     """Be the coding agent that needs no model: serve one ACP client on standard input and output."""
-    context.exit(main(["--home", str(home or read_settings().data / "rehearsal")]))
+    context.exit(main(["--home", str(home)] if home else []))

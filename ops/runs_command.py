@@ -130,10 +130,19 @@ def explain(run_id: str, as_json: bool) -> None:
         f"{'run':<10} {found['runId']}\n{'status':<10} {found['status']}, plan {found['planStatus'] or 'none yet'}"
     )
     click.echo(f"{'driven by':<10} {driven}")
+    if found["isolation"] == "none":
+        click.echo(f"{'isolation':<10} none: its agents had all rights of the service")
     for wait in found["waits"]:
         click.echo(f"{'waits for':<10} {wait['who']}: {plain(wait['what'])}")
         if wait["request"]:
             click.echo(f"{'':<10} {wait['request']}")
+    for conflict in found["conflicts"]:
+        click.echo(f"{'conflict':<10} {plain(', '.join(conflict['paths']))}: {conflict['branch']} stands")
+        click.echo(f"{'':<10} the other version: {conflict['ref']}")
+    for left in found["leftOut"]:
+        click.echo(f"{'left out':<10} subtask {left['subtaskId']}: {left['commit']} ({left['reason']})")
+    if found["movedFiles"]:
+        click.echo(f"{'moved':<10} {plain(', '.join(found['movedFiles']))}")
     if found["effects"]:
         click.echo("")
         print_table(

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from ..adapters.agents_file import Isolation
 from .refused import Refused
 
 DEFAULT_MAX_AGENTS = 4
@@ -18,6 +19,10 @@ DEFAULT_LEASE_STALE_SECONDS = 15
 MOST_LEASE_STALE_SECONDS = 3_600
 DEFAULT_MAX_FEEDS = 4_096
 MOST_FEEDS = 100_000
+MIB = 1024 * 1024
+DEFAULT_MAX_FILE_MIB = 500
+DEFAULT_MAX_COMMIT_MIB = 2_048
+MOST_MIB = 1_000_000
 DEFAULT_SERVER_URL = "http://127.0.0.1:8420"
 
 
@@ -40,6 +45,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_feeds: int = DEFAULT_MAX_FEEDS
     #: How long a replica may be silent before others take over the runs that it drives.
     lease_stale_seconds: int = DEFAULT_LEASE_STALE_SECONDS
+    #: What keeps agents apart from the service; None: what agents.toml says, else bubblewrap.
+    isolation: Isolation | None = None
+    #: Who agents are if the service is root; None: nobody.
+    agent_user: str | None = None
+    #: Below which directories repositories may be; None: wherever everything belongs to the service's user.
+    repositories: tuple[Path, ...] | None = None
+    #: How large a file of an agent's may be, and all that it changed in one turn.
+    max_file_mib: int = DEFAULT_MAX_FILE_MIB
+    max_commit_mib: int = DEFAULT_MAX_COMMIT_MIB
 
     @property
     def checkpoints(self) -> Path:
@@ -73,6 +87,11 @@ def read_settings(data: Path | None = None, environment: Mapping[str, str] = os.
         lease_stale_seconds=_count(
             environment, "STEERSMAN_LEASE_STALE_SECONDS", DEFAULT_LEASE_STALE_SECONDS, MOST_LEASE_STALE_SECONDS
         ),
+        isolation=_isolation(environment),
+        agent_user=environment.get("STEERSMAN_AGENT_USER") or None,
+        repositories=_directories(environment, "STEERSMAN_REPOSITORIES"),
+        max_file_mib=_count(environment, "STEERSMAN_MAX_FILE_MIB", DEFAULT_MAX_FILE_MIB, MOST_MIB),
+        max_commit_mib=_count(environment, "STEERSMAN_MAX_COMMIT_MIB", DEFAULT_MAX_COMMIT_MIB, MOST_MIB),
     )
 
 
@@ -88,6 +107,22 @@ def read_connection(environment: Mapping[str, str] = os.environ) -> Connection:
     if not url.startswith(("http://", "https://")):
         raise Refused(f"STEERSMAN_SERVER_URL must begin with http:// or https://, not be {url!r}.")
     return Connection(url=url.rstrip("/"), token=token)
+
+
+def _isolation(environment: Mapping[str, str]) -> Isolation | None:
+    match environment.get("STEERSMAN_ISOLATION") or None:
+        case None | "bubblewrap" | "none" as isolation:
+            return isolation
+        case other:
+            raise Refused(f"STEERSMAN_ISOLATION must be bubblewrap or none, not {other!r}.")
+
+
+def _directories(environment: Mapping[str, str], name: str) -> tuple[Path, ...] | None:
+    named = [Path(part).expanduser() for part in environment.get(name, "").split(os.pathsep) if part]
+    for path in named:
+        if not path.is_absolute():
+            raise Refused(f"{name} must name absolute directories, not {str(path)!r}.")
+    return tuple(named) or None
 
 
 def _home(environment: Mapping[str, str]) -> Path:

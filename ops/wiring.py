@@ -1,6 +1,6 @@
 """The only place where ports meet adapters: everything that one process stands on, opened in order and closed in reverse."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -11,10 +11,13 @@ import structlog
 from litestar import Litestar
 
 from ..adapters.acp.agents import AcpAgents
-from ..adapters.agents_file import AgentsFileInvalid
+from ..adapters.agents_file import AgentsFileInvalid, KnownAgents, read_agents
 from ..adapters.crash_points import with_crash_point
 from ..adapters.feed_hub import FeedHub
-from ..adapters.git.repositories import GitRepositories
+from ..adapters.git.inspection import Rules
+from ..adapters.git.refs import MayMove, always
+from ..adapters.git.repositories import GitRepositories, GitSettings
+from ..adapters.git.staging import Limits as GitLimits
 from ..adapters.log.checkpoint_file import CheckpointFile
 from ..adapters.log.keys import Keyring, KeysRefused
 from ..adapters.log.opening import sealed_by
@@ -24,6 +27,9 @@ from ..adapters.log.stored_log import Opens, unsealed
 from ..adapters.memory import SYSTEM_CLOCK, MemoryWakeups
 from ..adapters.postgres_log import PostgresLog
 from ..adapters.postgres_views import PostgresViews
+from ..adapters.processes.box import Box
+from ..adapters.processes.bubblewrap import BoxUnusable, box_problem, find_box
+from ..adapters.processes.kept_commands import KeptCommands
 from ..adapters.processes.lock import ProcessLock
 from ..adapters.redis_wakeups import AddressInvalid, RedisWakeups
 from ..adapters.sqlite_log import SqliteLog
@@ -42,7 +48,13 @@ from .home_id import settle_home
 from .migrate import prepare_schema
 from .project_views import ViewKeeper
 from .refused import Refused
-from .settings import Settings
+from .settings import MIB, Settings
+
+#: Said wherever agents are refused because there can be no box.
+WITHOUT_BOX = (
+    "Agents are refused without a box, as they would have all rights of the service; "
+    "STEERSMAN_ISOLATION=none lets them have these."
+)
 
 log = structlog.get_logger(__name__)
 
@@ -119,12 +131,19 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
         keeper.start()
         stack.callback(keeper.stop)
         process = stack.enter_context(closing(ProcessLock(settings.data / "processes"))) if settings.database else None
-        agents = stack.enter_context(_open_agents(settings, agents_file, [process.descriptor] if process else []))
+        known = known_agents(settings, agents_file)
+        box = open_box(settings, known)
+        if role != "api":
+            check_box(box)
+        held = [process.descriptor] if process else []
+        agents = stack.enter_context(closing(AcpAgents(known, settings.data, box=box, held=held)))
+        commands = KeptCommands(held, box=box, around=known.build)
         runs = RunLog(with_crash_point(stores.log), SYSTEM_CLOCK)
-        driving = Driving(settings, role, runs, agents, process)
+        git = _git(settings, box)
+        driving = Driving(settings, role, runs, agents, commands, git, process)
         if driving.leases is not None:
             settle_home(settings.data, driving.leases)
-        services = _services(settings, stores, tokens, feed, agents, driving, wakeups)
+        services = _services(settings, stores, tokens, feed, agents, driving, wakeups, git(always))
         stack.enter_context(driving.begun(stores.views, wakeups))
 
         def drain() -> None:
@@ -156,13 +175,14 @@ def _services(
     agents: AcpAgents,
     driving: Driving,
     wakeups: MemoryWakeups | RedisWakeups,
+    repositories: GitRepositories,
 ) -> Services:
     return Services(
         log=stores.log,
         runs=driving.runs,
         clock=SYSTEM_CLOCK,
         views=stores.views,
-        repositories=GitRepositories(),
+        repositories=repositories,
         agents=agents,
         tokens=tokens,
         feed=feed,
@@ -190,8 +210,33 @@ def _open_log(settings: Settings, wakeups: Wakeups, seal: Opens, observer: Obser
     return SqliteLog(settings.data / "log.db", CATALOGUE, announce=announce, seal=seal, observer=observer)
 
 
-def _open_agents(settings: Settings, agents_file: Path | None, held: Sequence[int]) -> AcpAgents:
+def _git(settings: Settings, box: Box) -> Callable[[MayMove], GitRepositories]:
+    """Return what makes the git of this installation, for one who may be asked whether files and refs may be moved."""
+    limits = GitLimits(file_bytes=settings.max_file_mib * MIB, commit_bytes=settings.max_commit_mib * MIB)
+    allowed = GitSettings(rules=Rules(roots=settings.repositories), limits=limits)
+    return lambda may_move: GitRepositories(settings.data / "scratch", box, may_move, allowed)
+
+
+def check_box(box: Box) -> None:
+    """Return if agents can be run in it, and say it when it is none. Raises Refused."""
+    if box.isolation == "none":
+        log.warning("agents and builds have all rights of the service: isolation is none")
+    elif problem := box_problem(box):
+        raise Refused(f"No box works here: {problem}. {WITHOUT_BOX}")
+
+
+def known_agents(settings: Settings, agents_file: Path | None) -> KnownAgents:
+    """Return the agents of this installation. Raises Refused."""
     try:
-        return AcpAgents(agents_file, settings.data, held=held)
+        return read_agents(agents_file, settings.data)
     except AgentsFileInvalid as error:
         raise Refused(str(error)) from error
+
+
+def open_box(settings: Settings, known: KnownAgents) -> Box:
+    """Return what agents and builds run in; whether it works here was not looked at. Raises Refused."""
+    isolation = settings.isolation or known.isolation or "bubblewrap"
+    try:
+        return find_box(isolation, hidden=(settings.data, settings.keys), agent_user=settings.agent_user)
+    except BoxUnusable as error:
+        raise Refused(f"{error}. {WITHOUT_BOX}") from error

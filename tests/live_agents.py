@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,6 +40,21 @@ def is_alive(pid: int) -> bool:
     return process is not None and not process.is_dead
 
 
+def outside(pid: int, directory: Path) -> int:
+    """Return the pid out here of a process that works in a directory and calls itself *pid*, maybe in a box."""
+
+    def found() -> int:
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if entry.name.isdigit() and (entry / "cwd").readlink() == directory:
+                    names = (entry / "status").read_text().partition("NSpid:")[2].split("\n")[0].split()
+                    if int(names[-1]) == pid:
+                        return int(entry.name)
+        return 0
+
+    return wait_until(found, f"a process in {directory} is {pid}")
+
+
 def state_of(pid: int) -> str:
     process = read_process(f"/proc/{pid}/stat")
     return process.state if process else "gone"
@@ -65,15 +81,19 @@ def agents_toml(directory: Path, **agents: Sequence[str] | Mapping[str, Any]) ->
     for name, agent in agents.items():
         table = agent if isinstance(agent, Mapping) else {"command": list(agent)}
         lines.append(f"[agents.{name}]")
-        for key, value in table.items():
-            if isinstance(value, dict):
-                pairs = [f"{k} = {json.dumps(v)}" for k, v in cast("dict[str, str]", value).items()]
-                lines.append(f"{key} = {{ {', '.join(pairs)} }}")
-            else:
-                lines.append(f"{key} = {json.dumps(value)}")
+        lines += [f"{key} = {toml_of(value)}" for key, value in table.items()]
     path = directory / "agents.toml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+def toml_of(value: Any) -> str:
+    """Return a value as TOML writes it on one line."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{k} = {toml_of(v)}" for k, v in cast("dict[str, Any]", value).items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml_of, cast("list[Any]", value))) + "]"
+    return json.dumps(value)
 
 
 def python_agent(body: str) -> list[str]:

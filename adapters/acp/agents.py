@@ -5,12 +5,15 @@ import threading
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Self
+from typing import Literal, Self
 
 from ...application.agent_port import AgentFailed, AgentInfo, SessionRequest
-from ..agents_file import AgentCommand, agent_environment, find_command, read_agents
-from ..processes.agent_process import AgentProcess, Launch
+from ..agents_file import AgentCommand, KnownAgents, agent_environment, find_command
+from ..processes.agent_process import AgentProcess
+from ..processes.box import Bare, Box
+from ..processes.homes import Homes
+from ..processes.proxy import Door
+from ..processes.surroundings import Surrounded, surrounded
 from .session import AcpSession
 
 #: What an agent gets until its session is open, from its program's start on. Whoever ends it may wait for that long.
@@ -29,14 +32,20 @@ class AcpAgents:
 
     def __init__(
         self,
-        agents_file: Path | None,
+        known: KnownAgents,
         data_dir: Path,
         *,
+        box: Box | None = None,
         start_timeout_seconds: float = START_TIMEOUT_SECONDS,
         held: Sequence[int] = (),
     ) -> None:
-        """Read agents.toml. Each keeper holds the descriptors *held* open while it lives. Raises AgentsFileInvalid."""
-        self._agents = read_agents(agents_file, data_dir)
+        """
+        Agents work in the box, without one with all rights of the service; each keeper holds the
+        descriptors *held* open while it lives.
+        """
+        self._agents = known
+        self._box = box or Bare()
+        self._homes = Homes(data_dir / "homes", self._box)
         self._start_timeout_seconds = start_timeout_seconds
         self._held = held
         self._until: float | None = None
@@ -48,6 +57,10 @@ class AcpAgents:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="agents", daemon=True)
         self._thread.start()
+
+    @property
+    def isolation(self) -> Literal["bubblewrap", "none"]:
+        return self._box.isolation
 
     def known(self) -> Sequence[AgentInfo]:
         default = self._agents.default
@@ -61,33 +74,32 @@ class AcpAgents:
         return model_id if name in self._agents.commands and (model or not slash) else None
 
     def open(self, request: SessionRequest) -> AcpSession:
-        launch, model = self._launch(request)
-        return asyncio.run_coroutine_threadsafe(self._open(launch, request, model), self._loop).result()
+        command, model = self._command(request)
+        home = self._homes.make(request.run_id)
+        self._homes.copy_into(request.run_id, [(s.source, s.place) for s in command.mounts if s.mode == "copy"])
+        path = find_command(command)
+        if path is None:
+            raise AgentFailed("agent_not_installed", f"{command.command[0]!r} is not on PATH", retryable=False)
+        work = surrounded(
+            [path, *command.command[1:]],
+            agent_environment(command, request.run_id, home),
+            command,
+            cwd=request.cwd,
+            home=home,
+            reads=request.reads,
+        )
+        return asyncio.run_coroutine_threadsafe(self._open(work, request, model), self._loop).result()
 
-    def forget(self, model_id: str, directories: Sequence[Path]) -> bool:
-        with TemporaryDirectory(prefix="steersman-") as nowhere:
-            request = SessionRequest(model_id=model_id, run_id="", cwd=Path(nowhere))
-            try:
-                launch, _ = self._launch(request)
-            except AgentFailed:
-                return False
-            work = self._delete_sessions(launch, request, directories)
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    def forget(self, run_ids: Sequence[str]) -> None:
+        self._homes.forget(run_ids)
 
-    def _launch(self, request: SessionRequest) -> tuple[Launch, str | None]:
+    def _command(self, request: SessionRequest) -> tuple[AgentCommand, str | None]:
         """Return how the agent is started, and the model that it is told by the protocol."""
         name, _, model = request.model_id.partition("/")
         command = self._agents.commands.get(name)
         if command is None:
             raise AgentFailed("agent_not_installed", f"no agent is named {name!r}", retryable=False)
-        takes_model = command.takes_model()
-        command = command.with_model(model)
-        path = find_command(command)
-        if path is None:
-            raise AgentFailed("agent_not_installed", f"{command.command[0]!r} is not on PATH", retryable=False)
-        environment = agent_environment(command, request.run_id)
-        launch = Launch(path=path, argv=command.command, cwd=request.cwd, env=environment)
-        return launch, None if takes_model or not model else model
+        return command.with_model(model), None if command.takes_model() or not model else model
 
     @property
     def running(self) -> int:
@@ -114,41 +126,41 @@ class AcpAgents:
         self.close()
 
     @asynccontextmanager
-    async def _started(self, launch: Launch, request: SessionRequest, deadline: float) -> AsyncGenerator[AcpSession]:
+    async def _started(self, work: Surrounded, request: SessionRequest, deadline: float) -> AsyncGenerator[AcpSession]:
         """Give a new session, which is not open yet; closing waits for the end of this."""
         if self._is_closing:
             raise AgentFailed("agent_exited", "the service ends", retryable=True)
         self._opening += 1
         try:
-            yield await self._start(launch, request, deadline)
+            yield await self._start(work, request, deadline)
         finally:
             self._opening -= 1
 
-    async def _start(self, launch: Launch, request: SessionRequest, deadline: float) -> AcpSession:
+    async def _start(self, work: Surrounded, request: SessionRequest, deadline: float) -> AcpSession:
+        door = await work.open_door(self._box)
         try:
             async with asyncio.timeout_at(deadline):
-                process = await AgentProcess.start(launch, self._until, self._held)
+                process = await AgentProcess.start(work.launch(self._box, door), self._until, self._held)
         except TimeoutError:
+            if door:
+                door.end()
             raise AgentFailed(
                 "agent_start_timeout", "the agent's program did not start in time", retryable=True
             ) from None
+        except BaseException:
+            if door:
+                door.end()
+            raise
         self._processes.add(process)
         process.extend(self._until)  # it may have been renewed while this one started
         session = AcpSession(self._loop, process, request)
         self._sessions.add(session)
-        session.on_closed = lambda: self._forget(session, process)
+        session.on_closed = lambda: self._forget(session, process, door)
         return session
 
-    async def _delete_sessions(self, launch: Launch, request: SessionRequest, directories: Sequence[Path]) -> bool:
-        async with self._started(launch, request, self._deadline()) as session:
-            try:
-                return await session.delete_sessions(directories, self._start_timeout_seconds)
-            finally:
-                await session.shut()
-
-    async def _open(self, launch: Launch, request: SessionRequest, model: str | None) -> AcpSession:
+    async def _open(self, work: Surrounded, request: SessionRequest, model: str | None) -> AcpSession:
         deadline = self._deadline()
-        async with self._started(launch, request, deadline) as session:
+        async with self._started(work, request, deadline) as session:
             try:
                 await session.open(deadline, model)
             except BaseException:
@@ -159,7 +171,9 @@ class AcpAgents:
     def _deadline(self) -> float:
         return self._loop.time() + self._start_timeout_seconds
 
-    def _forget(self, session: AcpSession, process: AgentProcess) -> None:
+    def _forget(self, session: AcpSession, process: AgentProcess, door: Door | None) -> None:
+        if door:
+            door.end()
         self._sessions.discard(session)
         self._processes.discard(process)
 

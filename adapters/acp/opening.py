@@ -1,6 +1,6 @@
-"""How a session with an agent is opened, or deleted: what the agent can do, a new or an old session, and the model."""
+"""How a session with an agent is opened: what the agent can do, a new or an old session, and the model."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from acp import PROTOCOL_VERSION, RequestError
@@ -25,14 +25,13 @@ Asks = Callable[[str, dict[str, Any]], Awaitable[object]]
 
 
 class Opening:
-    """The requests outside of turns. Those before the first turn come in the order in which the methods stand here."""
+    """The requests before the first turn, in the order in which the methods stand here."""
 
     def __init__(self, ask: Asks, cwd: str) -> None:
         self._ask = ask
         self._cwd = cwd
         self._capabilities: tuple[str, ...] = ()
         self._can_list = False
-        self._can_delete = False
         self._session_id = ""
         self._opened: dict[str, Any] = {}
 
@@ -53,7 +52,6 @@ class Opening:
         prompts = can.prompt_capabilities if can else None
         sessions = can.session_capabilities if can else None
         self._can_list = sessions is not None and sessions.list is not None
-        self._can_delete = self._can_list and sessions is not None and sessions.delete is not None
         offered = {
             "load_session": can is not None and can.load_session,
             "resume_session": sessions is not None and sessions.resume is not None,
@@ -95,35 +93,15 @@ class Opening:
             return False
         if not self._can_list:
             return True
-        async for sessions, is_last in self._pages(self._cwd):
-            if any(entry.get("sessionId") == self._session_id for entry in sessions):
-                return False
-            if is_last:
-                return True
-        return False
-
-    async def _pages(self, cwd: str) -> AsyncGenerator[tuple[list[dict[str, Any]], bool]]:
-        """Give the sessions of a directory page by page, and whether a page is the last; not more than LIST_PAGES."""
         cursor: object = None
         for _ in range(LIST_PAGES):
-            page = table(await self._ask("session/list", {"cwd": cwd} | ({"cursor": cursor} if cursor else {})))
+            page = table(await self._ask("session/list", {"cwd": self._cwd} | ({"cursor": cursor} if cursor else {})))
+            if any(entry.get("sessionId") == self._session_id for entry in tables(page.get("sessions"))):
+                return False
             cursor = page.get("nextCursor")
-            yield tables(page.get("sessions")), not cursor
             if not cursor:
-                return
-
-    async def delete_sessions(self, directories: Sequence[str]) -> bool:
-        """Delete every session of these directories; return False if the agent cannot."""
-        if not self._can_delete:
-            return False
-        for directory in directories:
-            # Whatever an agent makes of the filter, no session of another directory is touched. The whole list is read
-            # before anything in it moves.
-            pages = [sessions async for sessions, _ in self._pages(directory)]
-            for entry in (entry for sessions in pages for entry in sessions):
-                if entry.get("cwd") == directory:
-                    await self._ask("session/delete", {"sessionId": entry.get("sessionId")})
-        return True
+                return True
+        return False
 
     async def choose_model(self, model: str) -> None:
         """Make the session use this model. Raises AgentFailed if the agent lets nobody choose: never ignored."""

@@ -5,7 +5,6 @@ import concurrent.futures
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from acp import RequestError
@@ -19,7 +18,7 @@ from acp.schema import (
 from pydantic import ValidationError
 
 from ...application.agent_port import AgentFailed, AgentUpdate, SessionRequest, TurnEnded, TurnObserver
-from ..processes.agent_process import AgentProcess
+from ..processes.agent_process import NOT_STARTED, OUR_WORDS, AgentProcess
 from .opening import Opening
 from .transport import StdioTransport
 from .turn import Question, Turn
@@ -58,7 +57,7 @@ class AcpSession:
         self._loop = loop
         self._process = process
         self._request = request
-        self._transport = StdioTransport(process.stdout, process.stdin, self._may_read)
+        self._transport = StdioTransport(process.stdout, process.stdin, self._may_read, self._take_stray)
         self._connection = Connection(self._handle, self._transport)
         self._failure: asyncio.Future[AgentFailed] = loop.create_future()
         self._turn: Turn | None = None
@@ -133,7 +132,7 @@ class AcpSession:
 
     async def open(self, deadline: float, model: str | None) -> None:
         """Say hello, then open or load the session and choose the model, all before the deadline. Raises AgentFailed."""
-        opening = self._opening(lambda: deadline - self._loop.time())
+        opening = self._opening(deadline)
         self._capabilities = await opening.say_hello()
         if self._request.session_id is None:
             self._session_id = await opening.begin()
@@ -144,15 +143,9 @@ class AcpSession:
         if model is not None:
             await opening.choose_model(model)
 
-    async def delete_sessions(self, directories: Sequence[Path], timeout_seconds: float) -> bool:
-        """Instead of opening a session, delete those of these directories, if the agent can. Raises AgentFailed."""
-        opening = self._opening(lambda: timeout_seconds)
-        await opening.say_hello()
-        return await opening.delete_sessions([str(directory) for directory in directories])
-
-    def _opening(self, left: Callable[[], float]) -> Opening:
+    def _opening(self, deadline: float) -> Opening:
         async def ask(method: str, params: dict[str, Any]) -> object:
-            return await self._ask(method, params, max(0.0, left()))
+            return await self._ask(method, params, max(0.0, deadline - self._loop.time()))
 
         return Opening(ask, str(self._request.cwd))
 
@@ -236,7 +229,9 @@ class AcpSession:
             request.cancel()
             if self._failure.done():
                 raise again(self._failure.result())
+            words = self._process.last_words()
             late = f"the agent is not ready in time: {method} took more than {timeout_seconds:.1f} s"
+            late += f"; its last words: {words}" if words else ""
             raise AgentFailed("agent_start_timeout", late, retryable=True)
         try:
             return request.result()
@@ -283,6 +278,10 @@ class AcpSession:
     def _take_stderr(self, chunk: bytes) -> None:
         if self._turn is not None:
             self._turn.offer_stderr(chunk)
+
+    def _take_stray(self, words: bytes) -> None:
+        self._process.hear(words)
+        self._take_stderr(words)
 
     async def _ask_permission(self, request: RequestPermissionRequest) -> dict[str, Any]:
         asked = permission_of(request, uuid.uuid4().hex, self._calls)
@@ -332,6 +331,8 @@ class AcpSession:
             return AgentFailed("agent_protocol_error", "the agent closed its stdout and lives on", retryable=False)
         words = self._process.last_words()
         code = self._process.exited.result()
+        if code == NOT_STARTED and (told := words.rpartition(OUR_WORDS)[2]) != words:
+            return AgentFailed("agent_not_installed", told, retryable=False)
         message = f"the agent exited with code {code}" if code is not None else "the agent's keeper ended"
         return AgentFailed("agent_exited", message + (f"; its last words: {words}" if words else ""), retryable=True)
 

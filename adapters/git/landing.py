@@ -1,30 +1,65 @@
-"""Move a branch together with the clean checkout of it. What a crash leaves half done is known by its journal."""
+"""Move a branch together with the clean checkouts of it. What a crash leaves half done is known by its journal."""
 
 import json
 import os
 import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import cast
 
 import msgspec
-from dulwich.file import FileLocked
-from dulwich.index import IndexEntry
 from dulwich.objects import ObjectID
 from dulwich.reflog import format_reflog_line
 from dulwich.refs import Ref
-from dulwich.repo import Repo
 
 from ...application.git_port import MergeOutcome
-from .filters import Filters
-from .hindrances import hindrance
-from .index import CheckoutIndex, IndexLock, index_lock, unknown_entry
-from .objects import Entry, Objects
+from ..crash_points import reached
+from ..processes.box import Mount
+from .boxed import Boxed, Unable
+from .configuration import behaviour, content, written
+from .index_lock import IndexLock, LockHeld
+from .inside.land import HALF_WAY
+from .inspection import Opened, checkouts
 from .refs import IDENTITY, MayMove, read_ref, swap_ref
-from .worktrees import Checkout, checkouts
+from .workplaces import sync_directory
 
 JOURNAL = "steersman-landing"
+COPY = "steersman-landing.index"
 REASON = "merge: Steersman"
+#: What git and its tools leave in a git directory while something is going on there.
+OPERATIONS = (
+    "MERGE_HEAD",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    "BISECT_LOG",
+    "rebase-merge",
+    "rebase-apply",
+    "sequencer",
+)
+#: Why a checkout cannot follow, as the program inside says it and as it is told.
+HINDRANCES = frozenset({"repository_dirty", "untracked_would_be_overwritten", "filter_failed", "files_missing"})
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkout: its top, and the git directory that belongs to it alone."""
+
+    root: str
+    control: str
+
+    def head(self) -> Ref | None:
+        """Return the ref that is checked out, None for a detached one."""
+        said = (content(os.path.join(self.control, "HEAD")) or b"").strip()
+        return Ref(said[5:].strip()) if said.startswith(b"ref: ") else None
+
+    def operation(self) -> bool:
+        """Return whether something is going on here."""
+        return any(os.path.exists(os.path.join(self.control, name)) for name in OPERATIONS)
+
+    def rebases(self, ref: Ref) -> bool:
+        """Return whether the branch is being rebased here; HEAD is detached meanwhile."""
+        heads = (content(os.path.join(self.control, name, "head-name")) for name in ("rebase-merge", "rebase-apply"))
+        return any(head is not None and head.strip() == ref for head in heads)
 
 
 class Landing(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,167 +77,205 @@ class Landing(msgspec.Struct, frozen=True, kw_only=True):
         """Nothing moved, for this reason."""
         return MergeOutcome(state="blocked", old=self.old.decode(), reason=reason)
 
-
-def land(repo: Repo, landing: Landing, may_move: MayMove) -> MergeOutcome:
-    """
-    Move the branch and every checkout of it, or nothing. See `Repositories.merge`.
-
-    The order is: lock the index, check, write the journal, swap the ref, then files, index, and the journal away.
-    Up to the swap nothing is changed. A crash after it, or a failure, leaves the journal, and git's index lock, which
-    keeps the user from committing the half-moved files; the next call goes on where it ended.
-    """
-    try:
-        with ExitStack() as held:
-            where: list[tuple[Checkout, IndexLock]] = []
-            for checkout in checkouts(repo):
-                if _rebases(checkout, landing.ref):
-                    return landing.blocked("operation_in_progress")
-                if checkout.head() == landing.ref and os.path.isdir(checkout.root):
-                    where.append((checkout, held.enter_context(_held(repo, checkout, landing.ref))))
-            return _land(repo, landing, where, may_move)
-    except FileLocked:
-        return landing.blocked("operation_in_progress")
+    def back(self) -> "Landing":
+        """Return the way back."""
+        return Landing(ref=self.ref, old=self.new, new=self.old)
 
 
-def obstacle(repo: Repo, ref: Ref) -> str | None:
+def obstacle(boxed: Boxed, opened: Opened, ref: Ref) -> str | None:
     """Return why no commit can land on the branch now. A move of ours that a crash cut short is no obstacle."""
-    tip = read_ref(repo, ref)
-    for checkout in checkouts(repo):
-        if _rebases(checkout, ref):
+    tip = read_ref(opened.repo, ref)
+    for place in _places(opened):
+        if place.rebases(ref):
             return "operation_in_progress"
-        if tip is None or checkout.head() != ref or not os.path.isdir(checkout.root):
+        if tip is None or place.head() != ref or not os.path.isdir(place.root) or _read_journal(place) is not None:
             continue
-        journal = _read_journal(checkout)
-        unfinished = journal is not None and journal.new == tip
-        if not unfinished and (reason := hindrance(checkout, tip, tip)):
+        if place.operation():
+            return "operation_in_progress"
+        if reason := _work(boxed, opened, place, Landing(ref=ref, old=tip, new=tip), "check"):
             return reason
     return None
 
 
+def land(boxed: Boxed, opened: Opened, landing: Landing, may_move: MayMove) -> MergeOutcome:
+    """
+    Move the branch and every checkout of it, or nothing. See `Repositories.merge`.
+
+    The order is: lock the index, write the journal, look, move the files beside a copy of the index, swap the ref, put
+    the copy in the index's place, and the journal away. A crash, or a failure, leaves the journal, and git's index lock,
+    which keeps the user from committing half-moved files; the next call goes on where it ended.
+    """
+    try:
+        with ExitStack() as held:
+            where: list[Place] = []
+            for place in _places(opened):
+                if place.rebases(landing.ref):
+                    return landing.blocked("operation_in_progress")
+                if place.head() == landing.ref and os.path.isdir(place.root):
+                    held.enter_context(_held(place))
+                    where.append(place)
+            reached("landing.locked")
+            return _land(boxed, opened, landing, where, may_move)
+    except LockHeld:
+        return landing.blocked("operation_in_progress")
+
+
+def _places(opened: Opened) -> Sequence[Place]:
+    return [Place(root=root, control=control) for root, control in checkouts(opened)]
+
+
 @contextmanager
-def _held(repo: Repo, checkout: Checkout, ref: Ref) -> Generator[IndexLock]:
-    """Hold the checkout's index lock. Where the block ends after the branch moved and before this did, it is kept."""
-    with index_lock(checkout.directory, is_ours=False) as lock:
-        try:
-            yield lock
-        finally:
-            # Kept also if it cannot be told. Without it the user's next commit would undo the move.
-            lock.is_kept = True
-            journal = _read_journal(checkout)
-            lock.is_kept = journal is not None and journal.new == read_ref(repo, ref)
+def _held(place: Place) -> Generator[None]:
+    """Hold the checkout's index lock. Where the block leaves a journal behind, it is kept."""
+    lock = IndexLock(place.control)
+    try:
+        yield
+    finally:
+        # Without it the user's next commit would undo the move, or be made of half of it.
+        lock.is_kept = os.path.lexists(os.path.join(place.control, JOURNAL))
+        lock.release()
 
 
-def _land(repo: Repo, landing: Landing, where: Sequence[tuple[Checkout, IndexLock]], may_move: MayMove) -> MergeOutcome:
-    for checkout, lock in where:
-        _finish(checkout, lock, read_ref(repo, landing.ref))
-    present = read_ref(repo, landing.ref)
+def _land(boxed: Boxed, opened: Opened, landing: Landing, where: Sequence[Place], may_move: MayMove) -> MergeOutcome:
+    begun = [place for place in where if _settle(boxed, opened, place, landing)]
+    present = read_ref(opened.repo, landing.ref)
     if present == landing.new:
         return landing.merged()
     if present != landing.old:
         return landing.blocked("head_moved")
-    for checkout, _ in where:
-        if reason := hindrance(checkout, landing.old, landing.new):
+    fresh = [place for place in where if place not in begun]
+    for place in fresh:
+        if place.operation():
+            return landing.blocked("operation_in_progress")
+        if len(where) > 1 and (reason := _work(boxed, opened, place, landing, "check")):
             return landing.blocked(reason)
-    for checkout, _ in where:
-        _write_journal(checkout, landing)
-    # If we crash before the swap, the journal names a move that never was and is thrown away.
-    moved = swap_ref(repo, landing.ref, landing.old, landing.new, REASON, may_move)
-    for checkout, lock in where:
-        _finish(checkout, lock, landing.new if moved else None)
-    return landing.merged() if moved else landing.blocked("head_moved")
+    may_move()
+    for place in fresh:
+        _write_journal(place, landing)
+    reached("landing.written")
+    for number, place in enumerate(where):
+        if reason := _work(boxed, opened, place, landing, "move" if place in fresh else "finish"):
+            is_half_way = reason.endswith(HALF_WAY)
+            _put_back(boxed, opened, where[: number + is_half_way], where[number + is_half_way :], landing)
+            return landing.blocked(reason.removesuffix(HALF_WAY))
+    reached("landing.moved")
+    if not swap_ref(opened.repo, landing.ref, landing.old, landing.new, REASON, may_move):
+        _put_back(boxed, opened, where, (), landing)
+        return landing.blocked("head_moved")
+    reached("landing.swapped")
+    for place in where:
+        _finish(place, landing)
+    return landing.merged()
 
 
-def _rebases(checkout: Checkout, ref: Ref) -> bool:
-    """Return whether the branch is being rebased here; HEAD is detached meanwhile."""
-    for operation in ("rebase-merge", "rebase-apply"):
-        with suppress(OSError), open(os.path.join(checkout.directory, operation, "head-name"), "rb") as file:
-            if file.read().strip() == ref:
-                return True
+def _settle(boxed: Boxed, opened: Opened, place: Place, landing: Landing) -> bool:
+    """Bring an earlier move to its end, or back; return whether it is this one and still to be made."""
+    journal = _read_journal(place)
+    if journal is None:
+        _throw_away(place)
+        return False
+    present = read_ref(opened.repo, journal.ref)
+    if present == journal.new:
+        _must(boxed, opened, place, journal)
+        _finish(place, journal)
+        return False
+    if journal == landing and present == landing.old:
+        return True
+    if present == journal.old and os.path.exists(os.path.join(place.control, COPY)):
+        _must(boxed, opened, place, journal.back())
+        _finish(place, None)
+    # Else nothing has moved yet, or somebody has moved the branch since: what is in the files is theirs to see.
+    _throw_away(place)
     return False
 
 
-def _write_journal(checkout: Checkout, landing: Landing) -> None:
-    path = os.path.join(checkout.directory, JOURNAL)
+def _put_back(boxed: Boxed, opened: Opened, moved: Sequence[Place], others: Sequence[Place], landing: Landing) -> None:
+    """Undo what was moved of the files: the branch does not follow."""
+    for place in moved:
+        _must(boxed, opened, place, landing.back())
+        _finish(place, None)
+    for place in others:
+        _throw_away(place)
+
+
+def _must(boxed: Boxed, opened: Opened, place: Place, landing: Landing) -> None:
+    reason = _work(boxed, opened, place, landing, "finish")
+    if reason is not None:
+        raise Unable(reason, f"{place.root} is half moved, and cannot be moved on: {reason}")
+
+
+def _work(boxed: Boxed, opened: Opened, place: Place, landing: Landing, mode: str) -> str | None:
+    """Have the files moved, or looked at; return what stands in the way. Raises Unable."""
+    users = behaviour(place.control, opened.common)
+    with boxed.room(Path(place.root)) as room:
+        (room / "users").write_bytes(written(users.settings))
+        copy = room / "index" if mode == "check" else Path(place.control) / COPY
+        question = {
+            "root": place.root,
+            "control": place.control,
+            "copy": str(copy),
+            "users": str(room / "users"),
+            "room": str(room),
+            "old": landing.old.decode(),
+            "new": landing.new.decode(),
+            "mode": mode,
+        }
+        moves = mode != "check"
+        # What its git directory shares with other checkouts is only read, unless it is one and the same.
+        own = {Path(opened.common): False, Path(place.root): moves, Path(place.control): moves}
+        mounts = [Mount(source=path, writable=writable) for path, writable in own.items()]
+        mounts += [Mount(source=room, writable=True), *(Mount(source=Path(path)) for path in opened.objects)]
+        try:
+            boxed.ask("land", question, mounts, Path(place.root), as_owner=True)
+        except Unable as unable:
+            if unable.code.removesuffix(HALF_WAY) in HINDRANCES:
+                return unable.code
+            if unable.code == "took_too_long":
+                return "filter_failed" + HALF_WAY
+            raise
+    return None
+
+
+def _write_journal(place: Place, landing: Landing) -> None:
+    path = os.path.join(place.control, JOURNAL)
     with open(path + ".new", "w") as file:
         json.dump([landing.ref.decode(errors="surrogateescape"), landing.old.decode(), landing.new.decode()], file)
         file.flush()
         os.fsync(file.fileno())
     os.rename(path + ".new", path)
+    sync_directory(place.control)
 
 
-def _read_journal(checkout: Checkout) -> Landing | None:
-    with suppress(OSError, ValueError), open(os.path.join(checkout.directory, JOURNAL)) as file:
+def _read_journal(place: Place) -> Landing | None:
+    with suppress(OSError, ValueError), open(os.path.join(place.control, JOURNAL)) as file:
         ref, old, new = (text.encode(errors="surrogateescape") for text in cast("list[str]", json.load(file)))
         return Landing(ref=Ref(ref), old=ObjectID(old), new=ObjectID(new))
     return None
 
 
-def _finish(checkout: Checkout, lock: IndexLock, present: ObjectID | None) -> None:
-    """Bring files and index to where the branch is, if it was we who moved it; on return there is no journal."""
-    journal = _read_journal(checkout)
-    if journal and journal.new == present:
-        with checkout.open() as repo:
-            _follow(checkout, repo, lock, journal)
-            _log_head(checkout, journal)
+def _finish(place: Place, landing: Landing | None) -> None:
+    """Put the copy in the index's place, tell the log of HEAD, and on return there is no journal."""
+    copy = os.path.join(place.control, COPY)
     with suppress(FileNotFoundError):
-        os.unlink(os.path.join(checkout.directory, JOURNAL))
+        with open(copy, "rb") as file:
+            os.fsync(file.fileno())
+        os.rename(copy, os.path.join(place.control, "index"))
+        sync_directory(place.control)
+    reached("landing.indexed")
+    if landing is not None:
+        _log_head(place, landing)
+    _throw_away(place)
 
 
-def _follow(checkout: Checkout, repo: Repo, lock: IndexLock, landing: Landing) -> None:
-    """
-    Move the files that differ between the two commits, and the index with them.
-
-    A file that is neither the old nor the new one was edited after the move began: it stays, as a change.
-    """
-    objects = Objects(repo)
-    old, new = objects.tree_of(landing.old), objects.tree_of(landing.new)
-    changes = objects.changes(old, new)
-    files = checkout.files(repo, staged=True)
-    old_filters, new_filters = Filters(repo, old), Filters(repo, new)
-    try:
-        index = CheckoutIndex(checkout.directory)
-        entries = dict(index.entries)
-        # Deletions first: a file may have to make room for a directory.
-        for path, (before, after) in sorted(changes.items(), key=lambda change: change[1][1] is not None):
-            known = entries.get(path)
-            if known and known.skip_worktree:
-                _take(entries, path, after, known, None)
-                continue
-            written = None
-            if after is not None and files.holds(path, after, new_filters):
-                written = files.refreshed(path, after)
-            elif files.holds(path, before, old_filters) or files.is_free(path):
-                if after is None:
-                    files.remove(path)
-                else:
-                    written = files.write(path, after, objects, new_filters, clear=False)
-            if known is None or (known.mode, known.sha) in (before, after):
-                _take(entries, path, after, known, written)
-        lock.write(entries)
-    finally:
-        old_filters.close()
-        new_filters.close()
+def _throw_away(place: Place) -> None:
+    for name in (COPY, JOURNAL):
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(place.control, name))
 
 
-def _take(
-    entries: dict[bytes, IndexEntry],
-    path: bytes,
-    after: Entry | None,
-    known: IndexEntry | None,
-    written: IndexEntry | None,
-) -> None:
-    """Record a path's new state in the index."""
-    if after is None:
-        entries.pop(path, None)
-        return
-    entries[path] = written or unknown_entry(*after)
-    if known and known.skip_worktree:
-        entries[path].set_skip_worktree()
-
-
-def _log_head(checkout: Checkout, landing: Landing) -> None:
+def _log_head(place: Place, landing: Landing) -> None:
     """Tell `git reflog` of the move, once, if this checkout keeps a log of HEAD."""
-    path = os.path.join(checkout.directory, "logs", "HEAD")
+    path = os.path.join(place.control, "logs", "HEAD")
     line = format_reflog_line(landing.old, landing.new, IDENTITY, int(time.time()), 0, REASON.encode())
     with suppress(OSError), open(path, "r+b") as file:
         last = file.read().rstrip(b"\n").rpartition(b"\n")[2]

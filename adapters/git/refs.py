@@ -25,9 +25,14 @@ STALE_LOCK_SECONDS = 15.0
 #: How long a caller waits for a lock: longer than a stale one may stand.
 PATIENCE_SECONDS = 25.0
 LONGEST_PAUSE_SECONDS = 0.25
+#: How often a ref that is set meets somebody who sets it, too.
+SET_ATTEMPTS = 8
 
 HEADS = b"refs/heads/"
 CONFLICTS = "refs/steersman/conflicts/"
+#: Hold what a workplace began with, and what was taken in from it last.
+BASES = b"refs/steersman/bases/"
+TAKEN = b"refs/steersman/taken/"
 
 T = TypeVar("T")
 
@@ -122,6 +127,14 @@ def swap_ref(
         return read_ref(repo, ref) == new or patiently(attempt) or read_ref(repo, ref) == new
     except (NotADirectoryError, FileExistsError, IsADirectoryError):
         return False  # A ref of the name of a directory of this one, or the reverse.
+
+
+def set_ref(repo: Repo, ref: Ref, new: str, may_move: MayMove = always) -> None:
+    """Have a ref of ours at *new*, wherever it was. Raises GitConflict where it cannot be made."""
+    for _ in range(SET_ATTEMPTS):
+        if swap_ref(repo, ref, read_ref(repo, ref), ObjectID(new.encode()), may_move=may_move):
+            return
+    raise GitConflict(f"{ref.decode(errors='replace')} cannot be made")
 
 
 def delete_ref(repo: Repo, ref: Ref, may_move: MayMove = always) -> None:

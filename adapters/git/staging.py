@@ -1,120 +1,114 @@
-"""
-Stage a worktree as `git add -A` does: every file as it is, ignored and submodules' ones left alone.
-
-Other repositories below, which an agent made or cloned, are staged file by file: git would record no more of one than
-the name of a commit that goes when the worktree does.
-"""
+"""What the files of a workplace are worth: staged in a box, and taken into the project as one checked pack."""
 
 import os
-import stat
-from collections.abc import Iterator
-from io import BytesIO
+from datetime import datetime
+from pathlib import Path
+from typing import Any
 
-from dulwich.config import ConfigFile, parse_submodules
-from dulwich.index import IndexEntry
-from dulwich.objects import ObjectID
+import msgspec
+from dulwich.refs import Ref
 
-from .checkout import Files, check_path, is_content
-from .filters import Filters, Ignored
-from .index import CheckoutIndex, fresh_entry
-from .objects import Objects, is_gitlink
+from ...application.git_port import CommitFailed
+from ...domain.git import Commit
+from ..crash_points import reached
+from ..processes.box import Mount
+from .boxed import Answered, Boxed, Unable, missing
+from .configuration import behaviour, written
+from .inspection import Opened
+from .objects import Trees, new_commit, store_commit
+from .program import GitFailed, Program
+from .refs import TAKEN, MayMove, set_ref
+
+#: How often what a `git gc` of the user's swept away meanwhile is taken in again.
+TAKE_ATTEMPTS = 3
 
 
-class Staging:
-    """One pass over the files of a worktree."""
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one commit of an agent's may hold, with the settings that say so."""
 
-    def __init__(
-        self,
-        files: Files,
-        index: CheckoutIndex,
-        objects: Objects,
-        filters: Filters,
-        ignored: Ignored,
-        recorded: ObjectID,
-    ) -> None:
-        """Prepare it; what is a submodule in the tree *recorded* stays one."""
-        self._recorded = recorded
-        self._files = files
-        self._index = index
-        self._objects = objects
-        self._filters = filters
-        self._ignored = ignored
-        self._tracked = {*index.entries, *index.unmerged}
-        self._tracked_directories = {
-            b"/".join(names[:depth])
-            for names in (path.split(b"/") for path in self._tracked)
-            for depth in range(1, len(names))
+    file_bytes: int = 500 * 1024 * 1024
+    commit_bytes: int = 2 * 1024 * 1024 * 1024
+    file_name: str = "STEERSMAN_MAX_FILE_MIB"
+    commit_name: str = "STEERSMAN_MAX_COMMIT_MIB"
+
+
+def stage(
+    boxed: Boxed,
+    opened: Opened,
+    workplace: Path,
+    parent: str,
+    limits: Limits,
+    into: Program | None,
+    *,
+    strict: bool = True,
+    hashes: bool = False,
+) -> Answered:
+    """Return the tree that the workplace's files make on *parent*, stored by *into*. Raises Unable, GitFailed."""
+    found = behaviour(opened.control, opened.common)
+    with boxed.room() as room:
+        git_dir = room / "git"
+        config = written(
+            [
+                ("core.repositoryformatversion", "0"),
+                ("core.bare", "false"),
+                *found.settings,
+                ("index.sparse", "false"),
+                ("core.excludesfile", str(git_dir / "info/user-exclude")),
+                ("core.attributesfile", str(git_dir / "info/user-attributes")),
+            ]
+        )
+        files = {"config": config, **{name: text for name, text in found.files().items() if name != "shallow"}}
+        question: dict[str, Any] = {
+            "workplace": str(workplace),
+            "room": str(room),
+            "files": {name: text.decode("latin-1") for name, text in files.items()},
+            "lends": list(opened.objects),
+            "parent": parent,
+            "parent_tree": Trees(opened.repo).tree_of(parent),
+            "limits": msgspec.to_builtins(limits),
+            "strict": strict,
+            "hashes": hashes,
+            "hands_over": into is not None,
         }
-        links = [path for path, entry in index.entries.items() if is_gitlink(entry.mode)]
-        registered = self._registered() if links else frozenset[bytes]()
-        self._submodules = {
-            path for path in links if path in registered or self._is_recorded(path) or not self._is_repository(path)
-        }
+        mounts = [Mount(source=workplace), Mount(source=room, writable=True), *lent(opened)]
+        return boxed.ask("stage", question, mounts, workplace, into, limits.commit_bytes * 2)
 
-    def stage(self) -> dict[bytes, IndexEntry]:
-        """Return the index that the files make; new contents wait in the objects."""
-        staged: dict[bytes, IndexEntry] = {
-            path: entry for path, entry in self._index.entries.items() if entry.skip_worktree
-        }
-        for path, found in self._walk(b"", only_tracked=False):
-            check_path(path)
-            known = self._index.entries.get(path)
-            if known and self._files.is_current(self._index, known, found):
-                staged[path] = known
-            else:
-                staged[path] = self._read(path, found, known.mode if known else None)
-        for path in self._submodules:
-            # It is its own repository: which of its commits is recorded is not ours to change.
-            if os.path.isdir(self._files.at(path)):
-                staged[path] = self._index.entries[path]
-        return staged
 
-    def _walk(self, directory: bytes, *, only_tracked: bool) -> Iterator[tuple[bytes, os.stat_result]]:
-        with os.scandir(self._files.at(directory) if directory else self._files.root) as found:
-            names = sorted(found, key=lambda item: item.name)
-        for item in names:
-            path = directory + b"/" + item.name if directory else item.name
-            if item.name == b".git":
-                continue
-            if item.is_dir(follow_symlinks=False):
-                yield from self._walk_below(path, only_tracked=only_tracked)
-            elif path in self._tracked or not (only_tracked or self._ignored.ignores(path)):
-                # Before the content is read: what is written later must look changed to whoever comes next.
-                state = item.stat(follow_symlinks=False)
-                if is_content(state):
-                    yield path, state
+def lent(opened: Opened) -> list[Mount]:
+    """Return what of a project can be seen in a box: its objects, and those of its large files."""
+    large = os.path.join(opened.common, "lfs")
+    return [Mount(source=Path(path)) for path in (*opened.objects, *([large] if os.path.isdir(large) else []))]
 
-    def _walk_below(self, path: bytes, *, only_tracked: bool) -> Iterator[tuple[bytes, os.stat_result]]:
-        if path in self._submodules:
-            return
-        if path not in self._tracked_directories:
-            if only_tracked or self._ignored.prunes(path):
-                return
-            if self._is_repository(path) and self._is_recorded(path):
-                return  # The agent took it out of the index, not its files.
-        yield from self._walk(path, only_tracked=only_tracked or self._ignored.prunes(path))
 
-    def _registered(self) -> frozenset[bytes]:
-        """Return where `.gitmodules` says that submodules are; one that cannot be understood says nothing."""
-        found = self._files.lstat(b".gitmodules")
-        if found is None or not stat.S_ISREG(found.st_mode):
-            return frozenset()
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """A workplace, the commit that its files follow, and what else determines their commit."""
+
+    workplace: Path
+    parent: str
+    at: datetime
+    message: str
+
+
+def commit(boxed: Boxed, opened: Opened, work: Work, limits: Limits, may_move: MayMove) -> Commit:
+    """See `Repositories.commit_workplace`. Raises CommitFailed."""
+    taken = Ref(TAKEN + os.fsencode(work.workplace.name))
+    words = ""
+    for _ in range(TAKE_ATTEMPTS):
         try:
-            with BytesIO(self._files.read(b".gitmodules", found)) as file:
-                return frozenset(path for path, _, _ in parse_submodules(ConfigFile.from_file(file)))
-        except (OSError, ValueError):
-            return frozenset()
-
-    def _is_recorded(self, path: bytes) -> bool:
-        entry = self._objects.find(self._recorded, path)
-        return entry is not None and is_gitlink(entry[0])
-
-    def _is_repository(self, path: bytes) -> bool:
-        inner = self._files.at(path) + b"/.git"
-        return os.path.isfile(inner) or os.path.isfile(inner + b"/HEAD")
-
-    def _read(self, path: bytes, found: os.stat_result, before: int | None) -> IndexEntry:
-        content = self._files.read(path, found)
-        if stat.S_ISREG(found.st_mode):
-            content = self._filters.to_repository(path, content)
-        return fresh_entry(found, self._files.mode(found, before), self._objects.add_blob(content))
+            staged = stage(boxed, opened, work.workplace, work.parent, limits, opened.git)
+        except (Unable, GitFailed) as error:
+            raise CommitFailed(f"{work.workplace} could not be committed: {error}") from error
+        reached("workplace.staged")
+        tree = str(staged.said["tree"])
+        if tree == Trees(opened.repo).tree_of(work.parent):
+            return Commit(commit=work.parent, tree=tree)
+        made = store_commit(opened.git, new_commit(tree, [work.parent], work.at, work.message))
+        reached("workplace.stored")
+        set_ref(opened.repo, taken, made, may_move)
+        reached("workplace.taken")
+        staged.release()
+        # A `git gc` of the user's may have swept some of it away before the ref led to it.
+        words = missing(opened.git, made, [work.parent])
+        if not words:
+            return Commit(commit=made, tree=tree)
+    raise CommitFailed(f"{work.workplace} could not be committed: what it made is swept away each time: {words}")

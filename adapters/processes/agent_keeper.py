@@ -14,8 +14,8 @@ Who dies, and what follows:
     the service hangs   nobody extends the deadline: the same
     the inner half      the agent has PDEATHSIG; the rest become children of the guard, which kills them
     the guard           the inner half gets SIGTERM (PDEATHSIG), kills everything and ends
-    both at one moment  the agent dies by PDEATHSIG; a grandchild that left its session lives on. Only a
-                        PID namespace or a control group would close this, and neither is ours to make everywhere
+    both at one moment  a boxed agent dies with all that it started: its box is a PID namespace, whose first
+                        process has PDEATHSIG. Without a box, a grandchild that left its session lives on
 
 Linux only: /proc, prctl and pidfds have no portable twin.
 """
@@ -24,6 +24,7 @@ import contextlib
 import ctypes
 import errno
 import json
+import math
 import os
 import select
 import signal
@@ -85,8 +86,11 @@ class Keeper:
             timeout = min(SLOWEST_ROUND_SECONDS, ROUND_SECONDS * self.goal.rounds)
         elif self.leaving:
             timeout = 0
-        watched = [self.woken] if self.leaving else [self.woken, self.control]
-        if self.woken in select.select(watched, [], [], timeout)[0]:
+        watch = select.poll()
+        for descriptor in (self.woken,) if self.leaving else (self.woken, self.control):
+            watch.register(descriptor, select.POLLIN)
+        milliseconds = None if timeout is None else math.ceil(timeout * 1000)
+        if self.woken in dict(watch.poll(milliseconds)):
             os.read(self.woken, 4096)
 
     def _read_commands(self) -> None:
@@ -210,6 +214,13 @@ def stand_guard(inner: int, status: int) -> None:
             os.write(status, json.dumps({"event": "keeper_lost", "code": code}).encode() + b"\n")
 
 
+def lower(descriptor: int) -> int:
+    """Return the descriptor under the lowest number that is free. It is not inherited by the agent."""
+    number = os.dup(descriptor)
+    os.close(descriptor)
+    return number
+
+
 def main(arguments: list[str]) -> int:
     """
     Run a keeper: `agent_keeper CONTROL_FD STATUS_FD [FD…]`. The first command on the control pipe starts the agent.
@@ -220,9 +231,8 @@ def main(arguments: list[str]) -> int:
     if sys.platform != "linux":
         sys.stderr.write("the agent keeper needs Linux: /proc, prctl and pidfds\n")
         return errno.ENOSYS
-    control, status = int(arguments[0]), int(arguments[1])
-    for descriptor in map(int, arguments):
-        os.set_inheritable(descriptor, False)
+    # The service's numbers may be beyond what programs count on; ours are the lowest, and nobody else's.
+    control, status, *_ = map(lower, map(int, arguments))
     with contextlib.suppress(PermissionError):
         os.setsid()  # refused when we lead a session already
     for number in (signal.SIGINT, signal.SIGHUP):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import deque
@@ -27,13 +28,21 @@ STATUS_LINE_BYTES = 4 * 1024 * 1024
 COMMAND_SECONDS = 60.0
 
 
-class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a keeper needs to start an agent."""
+#: How a program of ours ends that could not become the agent, and how its words begin.
+NOT_STARTED = 126
+OUR_WORDS = "steersman: "
+#: A box ends with this and the signal's number when a signal ended the command.
+BY_SIGNAL = 128
 
-    path: str
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a keeper needs to start an agent. `argv` begins with an absolute path."""
+
     argv: Sequence[str]
     cwd: Path
     env: Mapping[str, str]
+    #: Whether a box tells how the agent ended.
+    is_boxed: bool = False
 
 
 class AgentProcess:
@@ -44,6 +53,7 @@ class AgentProcess:
         self._popen = popen
         self._control = control
         self._number = 0
+        self._is_boxed = False
         self._commands: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._transports: list[asyncio.BaseTransport] = []
@@ -66,6 +76,7 @@ class AgentProcess:
         """
         popen, ours = await _keeper_of_its_own(launch.env, held)
         process = cls(asyncio.get_running_loop(), popen, ours["control"])
+        process._is_boxed = launch.is_boxed
         try:
             await process._attach(ours)
         except BaseException:
@@ -75,7 +86,7 @@ class AgentProcess:
             raise
         try:
             process.extend(until)
-            start = {"do": "start", "path": launch.path, "argv": list(launch.argv), "cwd": str(launch.cwd)}
+            start = {"do": "start", "path": launch.argv[0], "argv": list(launch.argv), "cwd": str(launch.cwd)}
             process._send(start, launch.env)
             await process.started
         except BaseException:
@@ -115,10 +126,7 @@ class AgentProcess:
     async def _read_stderr(self, stderr: asyncio.StreamReader) -> None:
         # Always read, never waited for: a flood of words neither blocks the agent nor stays in memory.
         while chunk := await stderr.read(64 * 1024):
-            self._tail.append(chunk[-STDERR_TAIL_BYTES:])
-            self._tail_bytes += len(self._tail[-1])
-            while self._tail_bytes - len(self._tail[0]) >= STDERR_TAIL_BYTES:
-                self._tail_bytes -= len(self._tail.popleft())
+            self.hear(chunk)
             self.on_stderr(chunk)
         self.stderr_ended.set()
 
@@ -131,7 +139,8 @@ class AgentProcess:
                 case {"event": "not_started", "message": message}:
                     self.started.set_exception(not_started(str(message)))
                 case {"event": "exited", "code": int(code)} if not self.exited.done():
-                    self.exited.set_result(code)
+                    is_signal = self._is_boxed and BY_SIGNAL < code <= BY_SIGNAL + signal.NSIG
+                    self.exited.set_result(BY_SIGNAL - code if is_signal else code)
                 case {"id": int(number)} if number in self._commands:
                     command = self._commands.pop(number)
                     if not command.done():
@@ -151,8 +160,15 @@ class AgentProcess:
                 command.set_result({"pids": [], "gone": True})
         self._commands.clear()
 
+    def hear(self, words: bytes) -> None:
+        """Keep words of the agent for `last_words`: no more than a tail of them."""
+        self._tail.append(words[-STDERR_TAIL_BYTES:])
+        self._tail_bytes += len(self._tail[-1])
+        while self._tail_bytes - len(self._tail[0]) >= STDERR_TAIL_BYTES:
+            self._tail_bytes -= len(self._tail.popleft())
+
     def last_words(self) -> str:
-        """Return the last lines that the agent wrote to stderr."""
+        """Return the last lines that the agent wrote for no program to read."""
         text = b"".join(self._tail)[-LAST_WORDS_BYTES:].decode(errors="replace")
         return "\n".join(text.strip().splitlines()[-LAST_WORDS_LINES:])
 

@@ -20,6 +20,20 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True):
     writable: bool = False
 
 
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What everything in one box may use. The system's own limits hold beside these."""
+
+    #: Processes and threads, together.
+    processes: int = 4_096
+    #: Memory of one process, for its data.
+    memory_bytes: int = 64 * 1024**3
+    #: The size of one file.
+    file_bytes: int = 16 * 1024**3
+    open_files: int = 16_384
+    #: What /tmp and /dev/shm hold, each; it is memory.
+    scratch_bytes: int = 4 * 1024**3
+
+
 class Inside(msgspec.Struct, frozen=True, kw_only=True):
     """What a command finds around it, besides the system, the interpreter and an empty /tmp."""
 
@@ -31,6 +45,12 @@ class Inside(msgspec.Struct, frozen=True, kw_only=True):
     network: Literal["none", "proxy", "host"] = "none"
     #: The proxy's Unix socket, for `proxy`.
     proxy: Path | None = None
+    #: Ports of the box's own loopback that lead through the proxy to an address, `host:port`.
+    reach: tuple[tuple[int, str], ...] = ()
+    limits: Limits = Limits()
+    #: Whether it runs as the owner of its directory, who may be root, in the place of the agents' user: for what a
+    #: service that is root does in somebody's own checkout. Never for what an agent chose.
+    as_owner: bool = False
 
 
 class Box(Protocol):

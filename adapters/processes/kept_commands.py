@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import tempfile
 from asyncio import Task
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -13,33 +14,53 @@ from typing import Any
 
 from ...application.agent_port import AgentFailed
 from ...application.ports import CommandResult
-from .agent_process import AgentProcess, Launch
+from ..agents_file import Surroundings
+from .agent_process import NOT_STARTED, OUR_WORDS, AgentProcess, Launch
+from .box import Bare, Box
+from .homes import remove_tree
+from .surroundings import Surrounded, surrounded
 
 #: What is kept of a command's output: its end, where the reason for a failure stands.
 TAIL_BYTES = 64 * 1024
-_INHERITED = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER")
+_INHERITED = ("PATH", "LANG", "TZ", "USER")
 
 
 class KeptCommands:
     """The port `Commands`. Closing it kills what runs."""
 
-    def __init__(self, held: Sequence[int] = ()) -> None:
-        """Each keeper holds the descriptors *held* open while it lives."""
+    def __init__(self, held: Sequence[int] = (), *, box: Box | None = None, around: Surroundings | None = None) -> None:
+        """
+        Commands run in the box, without one with all rights of the service; each keeper holds the descriptors *held*
+        open while it lives.
+        """
         self._held = held
+        self._box = box or Bare()
+        self._around = around or Surroundings()
         self._lock = Lock()
         #: Each command's task, with the directory that it runs in.
         self._running: dict[Task[Any], Path] = {}
         self._processes: dict[AgentProcess, asyncio.AbstractEventLoop] = {}
         self._until: float | None = None
 
-    def run(self, command: Sequence[str], cwd: Path, timeout_seconds: float) -> CommandResult:
+    def run(
+        self, command: Sequence[str], cwd: Path, timeout_seconds: float, reads: Sequence[Path] = ()
+    ) -> CommandResult:
         """Run the command to its end, or kill it after the time. On return nothing that it started is alive."""
         path = shutil.which(command[0], path=os.environ.get("PATH"))
         if path is None:
             return CommandResult(state="not_found", output=f"{command[0]} is not on PATH")
-        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | {"CI": "true"}
-        launch = Launch(path=path, argv=tuple(command), cwd=cwd, env=environment)
-        return asyncio.run(self._kept(launch, timeout_seconds))
+        # A home of its own, so that it finds nothing of the service's user there, and leaves nothing.
+        home = Path(tempfile.mkdtemp(prefix="steersman-home-"))
+        try:
+            self._box.give(home)
+            environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+            environment |= {"CI": "true", "HOME": str(home)}
+            work = surrounded(
+                [os.path.abspath(path), *command[1:]], environment, self._around, cwd=cwd, home=home, reads=reads
+            )
+            return asyncio.run(self._kept(work, timeout_seconds))
+        finally:
+            remove_tree(home)
 
     def renew(self, until: float) -> None:
         """Let every command, those to come too, run until then on the monotonic clock. Returns at once."""
@@ -65,10 +86,10 @@ class KeptCommands:
             with suppress(RuntimeError):  # its loop has ended meanwhile, and the command with it
                 task.get_loop().call_soon_threadsafe(task.cancel)
 
-    async def _kept(self, launch: Launch, timeout_seconds: float) -> CommandResult:
-        task = asyncio.get_running_loop().create_task(self._run(launch, timeout_seconds))
+    async def _kept(self, work: Surrounded, timeout_seconds: float) -> CommandResult:
+        task = asyncio.get_running_loop().create_task(self._behind_door(work, timeout_seconds))
         with self._lock:
-            self._running[task] = launch.cwd
+            self._running[task] = work.inside.cwd
         try:
             return await task
         except asyncio.CancelledError:
@@ -78,6 +99,14 @@ class KeptCommands:
         finally:
             with self._lock:
                 del self._running[task]
+
+    async def _behind_door(self, work: Surrounded, timeout_seconds: float) -> CommandResult:
+        door = await work.open_door(self._box)
+        try:
+            return await self._run(work.launch(self._box, door), timeout_seconds)
+        finally:
+            if door:
+                door.end()
 
     async def _start(self, launch: Launch) -> AgentProcess:
         """Start the command. Whoever is cancelled meanwhile waits until it has begun, and ends it: else nobody would."""
@@ -110,6 +139,8 @@ class KeptCommands:
             await process.end()
         if code is None:
             return CommandResult(state="interrupted", output=_text(tail))
+        if code == NOT_STARTED and OUR_WORDS in process.last_words():
+            return CommandResult(state="not_started", output=process.last_words())
         return CommandResult(state="exited", exit_code=code, output=_text(tail))
 
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from .script import ScriptInvalid, own_steps, steps_of, turn_of
 from .sessions import Progress, StoredSession
-from .steps import Cancelled, Performer, TurnFailed
+from .steps import Cancelled, Ended, Performer, TurnFailed
 
 INVALID_PARAMS = -32602
 METHOD_NOT_FOUND = -32601
@@ -169,9 +169,6 @@ class RehearsalAgent:
                 return self._load(params["sessionId"], Path(params["cwd"]))
             case "session/list":
                 return {"sessions": StoredSession.those_in(self._home, params.get("cwd"))}
-            case "session/delete":
-                self._delete(params["sessionId"])
-                return {}
             case "session/prompt":
                 self._begin_turn(self._session(params["sessionId"]), params["prompt"], number)
                 return None
@@ -189,7 +186,7 @@ class RehearsalAgent:
             "protocolVersion": 1,
             "agentCapabilities": {
                 "loadSession": True,
-                "sessionCapabilities": {"list": {}, "delete": {}},
+                "sessionCapabilities": {"list": {}},
                 "_meta": {"elicitation": True},
             },
             "agentInfo": {"name": "rehearsal", "version": "1"},
@@ -211,12 +208,6 @@ class RehearsalAgent:
             content = {"type": "text", "text": text}
             self._client.update(session_id, sessionUpdate=kind, content=content, messageId=str(number))
         return {}
-
-    def _delete(self, session_id: str) -> None:
-        if session_id in self._sessions:
-            self._session(session_id)
-            del self._sessions[session_id]
-        StoredSession.delete(self._home, session_id)
 
     def _session(self, session_id: str) -> OpenSession:
         session = self._sessions.get(session_id)
@@ -242,6 +233,8 @@ class RehearsalAgent:
             answer = {"result": {"stopReason": "end_turn"}}
         except Cancelled:
             answer = {"result": {"stopReason": "cancelled"}}
+        except Ended as ended:
+            answer = {"result": {"stopReason": str(ended)}}
         except (TurnFailed, ScriptInvalid) as error:
             answer = {"error": {"code": INTERNAL_ERROR, "message": str(error)}}
         except Exception as error:  # noqa: BLE001 -- told to the client: a turn that never ends helps nobody
@@ -278,7 +271,8 @@ def open_turn(session: StoredSession, prompt: str) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     """Serve one client on standard input and output until it closes the input."""
     parser = argparse.ArgumentParser(prog="rehearsal-agent", description="An ACP agent that needs no model.")
-    parser.add_argument("--home", type=Path, required=True, help="where the sessions are kept")
+    own = Path.home() / ".steersman" / "rehearsal"
+    parser.add_argument("--home", type=Path, default=own, help="where the sessions are kept")
     home: Path = parser.parse_args(arguments).home
     home.mkdir(parents=True, exist_ok=True)
     # What a step or a library prints must not end up between the protocol's messages.

@@ -79,19 +79,6 @@ class StoredSession:
                 found.append({"sessionId": place.parent.name, "cwd": os.fsdecode(place.read_bytes())})
         return [session for session in found if cwd is None or session["cwd"] == cwd]
 
-    @staticmethod
-    def delete(home: Path, session_id: str) -> None:
-        """On return nothing of the session is on disk. An absent one is no fault."""
-        directory = home / session_id
-        if not is_id(session_id) or not directory.is_dir():
-            return
-        # Where it works goes last: a deletion that dies in the middle is found again. Two processes may delete at once.
-        with suppress(FileNotFoundError):
-            for file in sorted(directory.iterdir(), key=lambda file: file.name == WORKS_IN):
-                file.unlink(missing_ok=True)
-            directory.rmdir()
-        sync_directory(home)
-
     def save(self) -> None:
         """On return the progress is durable."""
         new = self._directory / "progress.json.new"

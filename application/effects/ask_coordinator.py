@@ -25,14 +25,13 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 def ask_coordinator(run: Run, question: Question, shop: Workshop) -> str:
     """Return what the agent says in one turn; what it says on the way is on the run's feed. Raises AgentFailed, Closing."""
     repository, worktree = shop.repository(run), shop.worktree(question.worktree)
-    # Nobody takes anything from this worktree. What an earlier try left behind in it must not count.
-    shop.repositories.remove_worktree(repository, worktree, question.branch)
-    shop.repositories.ensure_worktree(repository, worktree, question.branch, question.shows.commit)
+    # Nobody takes anything from this workplace, and what an earlier try left behind in it is gone.
+    shop.repositories.make_workplace(repository, worktree, question.shows.commit)
     try:
-        request = SessionRequest(model_id=run.model_id, run_id=question.name, cwd=worktree)
+        request = SessionRequest(model_id=run.model_id, run_id=question.name, cwd=worktree, reads=shop.lent(run))
         used = output_bytes(shop.runs, run.run_id)
         recorder = TurnRecorder(shop.runs, shop.tenure, run.run_id, run.run_id, question.turn_id, run.model_id, used)
         with shop.session(request) as session, recorder:
             return session.prompt(question.prompt, recorder).message
     finally:
-        shop.repositories.remove_worktree(repository, worktree, question.branch)
+        shop.repositories.remove_workplace(repository, worktree, question.branch)

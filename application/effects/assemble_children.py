@@ -1,16 +1,19 @@
 """Put the children's work together on the integration branch."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from ...domain import review
 from ...domain.assembly import ConflictAutoResolved
 from ...domain.effects import AssembleChildren
 from ...domain.event import Text
+from ...domain.gate_signals import Touched
 from ...domain.git import Commit, integration_branch
 from ...domain.run import Run
 from ...domain.turns import Overtaken
 from ..git_port import PathConflict, RepositoryUnusable
-from .work_on_subtask import contributions
+from ..touched_files import touched_files
+from .contributions import contributions
 from .workshop import Workshop
 
 
@@ -34,7 +37,7 @@ def assemble_children(effect: AssembleChildren, shop: Workshop) -> None:
         # The branch may stand where a round was left that nobody was told of, so the log alone cannot name its place.
         shop.repositories.point_branch(repository, assembly.branch, _tip(run, shop), integrated.commit)
         # If we crash here, the redo makes the same commit and finds the branch where it belongs.
-        conflicts = [_shown(plan.work_plan_id, conflict) for conflict in integrated.conflicts]
+        conflicts = _shown(run, plan.work_plan_id, integrated.conflicts, shop)
         assembled = Commit(commit=integrated.commit, tree=integrated.tree)
         shop.decide(
             effect.run_id,
@@ -64,11 +67,24 @@ def _tip(run: Run, shop: Workshop) -> str | None:
         return None
 
 
-def _shown(work_plan_id: str, conflict: PathConflict) -> ConflictAutoResolved:
-    return ConflictAutoResolved(
-        work_plan_id=work_plan_id,
-        conflicting_branch=conflict.branch,
-        conflicting_files=tuple(Text(path) for path in conflict.paths),
-        strategy="accept_child",
-        ref=conflict.ref,
-    )
+def _shown(
+    run: Run, work_plan_id: str, found: Sequence[PathConflict], shop: Workshop
+) -> Sequence[ConflictAutoResolved]:
+    touched: Touched = touched_files(run, shop.repositories) if found else {}
+    return [
+        ConflictAutoResolved(
+            work_plan_id=work_plan_id,
+            conflicting_branch=conflict.branch,
+            conflicting_files=tuple(Text(path) for path in conflict.paths),
+            strategy="accept_child",
+            ref=conflict.ref,
+            subtask_id=conflict.subtask_id,
+            other_subtask_ids=tuple(
+                subtask_id
+                for subtask_id, paths in touched.items()
+                if subtask_id != conflict.subtask_id and not paths.isdisjoint(conflict.paths)
+            ),
+            replaced=conflict.replaced,
+        )
+        for conflict in found
+    ]

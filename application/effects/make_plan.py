@@ -84,16 +84,16 @@ def _ask(run: Run, shop: Workshop) -> str:
     team = "\n".join(f"- {member.name}: {member.role_title}" for member in project.team)
     turn_id = str(uuid5(NAMESPACE_OID, f"{run.run_id}/plan/turn"))
     worktree, branch = shop.worktree(f"{run.run_id}-plan"), f"steersman/plan/{run.run_id}"
-    # The planner looks at the code and must not change it, so it gets a worktree that nobody takes anything from.
-    shop.repositories.ensure_worktree(shop.repository(run), worktree, branch, run.base.commit)
+    # The planner looks at the code and must not change it, so it gets a workplace that nobody takes anything from.
+    shop.repositories.make_workplace(shop.repository(run), worktree, run.base.commit)
     try:
-        request = SessionRequest(model_id=run.model_id, run_id=run.run_id, cwd=worktree)
+        request = SessionRequest(model_id=run.model_id, run_id=run.run_id, cwd=worktree, reads=shop.lent(run))
         used = output_bytes(shop.runs, run.run_id)
         recorder = TurnRecorder(shop.runs, shop.tenure, run.run_id, run.run_id, turn_id, run.model_id, used)
         with shop.session(request) as session, recorder:
             return session.prompt(plan_prompt(run, turn_id, team), recorder).message
     finally:
-        shop.repositories.remove_worktree(shop.repository(run), worktree, branch)
+        shop.repositories.remove_workplace(shop.repository(run), worktree, branch)
 
 
 def _models(run: Run, project: Project, shop: Workshop) -> Mapping[str, str]:

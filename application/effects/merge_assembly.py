@@ -4,6 +4,7 @@ from datetime import datetime
 
 from ...domain import review
 from ...domain.effects import MergeAssembly
+from ...domain.git import Commit
 from ...domain.run import Run
 from ...domain.turns import Overtaken
 from ..git_port import MergeOutcome
@@ -12,7 +13,7 @@ from .workshop import Workshop
 
 
 def merge_assembly(effect: MergeAssembly, shop: Workshop) -> None:
-    """On return the originating branch holds the work, or nothing was moved and the log says why."""
+    """On return the originating branch holds the work, or nothing was moved and the log says why: it may begin a new round."""
     try:
         run = shop.runs.run(effect.run_id)
         _, assembly = review.merging(run)
@@ -44,8 +45,19 @@ def _prepare(run: Run, shop: Workshop) -> bool:
     if outcome.state != "merged" or outcome.commit is None or outcome.old is None:
         _record(run, outcome, shop)
         return False
+    onto, files = _onto(outcome), outcome.meets
+    if files and onto is not None and outcome.tree != assembly.head.tree:
+        # What would land is not what was approved: it goes to the gates, and to a person, as it will be.
+        shop.decide(run.run_id, lambda found: review.move_base(found, onto, files))
+        return False
     old, new = outcome.old, outcome.commit
     return shop.decide(run.run_id, lambda found: review.prepare_merge(found, old, new))
+
+
+def _onto(outcome: MergeOutcome) -> Commit | None:
+    if outcome.old is None or outcome.old_tree is None:
+        return None
+    return Commit(commit=outcome.old, tree=outcome.old_tree)
 
 
 def _record(run: Run, outcome: MergeOutcome, shop: Workshop) -> None:
@@ -53,6 +65,6 @@ def _record(run: Run, outcome: MergeOutcome, shop: Workshop) -> None:
     if outcome.state == "merged" and commit is not None:
         shop.decide(run.run_id, lambda found: review.complete_merge(found, commit))
     elif outcome.state == "conflicted":
-        shop.decide(run.run_id, lambda found: review.fail_merge(found, paths))
+        shop.decide(run.run_id, lambda found: review.fail_merge(found, paths, _onto(outcome)))
     else:
         shop.decide(run.run_id, lambda found: review.block_merge(found, reason))

@@ -37,6 +37,8 @@ FLUSH_BYTES = 4_096
 #: How long words that may be the beginning of a secret wait for the rest of it.
 HOLD_SECONDS = 3.0
 MAX_TOOL_NAME = 500
+#: How much of what the agent says last is kept for whoever is told how its turn ended.
+MAX_LAST_WORDS = 500
 
 log = structlog.get_logger(__name__)
 
@@ -77,6 +79,7 @@ class TurnRecorder:
         self._timer: Timer | None = None
         self._lock = Lock()
         self._is_closed = False
+        self._last_words = ""
         self.failure: Exception | None = None
         #: When the agent last showed a sign of work, on the process's monotonic clock; None while it waits for a person.
         self.last_sign: float | None = time.monotonic()
@@ -85,7 +88,11 @@ class TurnRecorder:
         """Take a report. Raises what went wrong with an earlier one, if it could not be stored."""
         if self.failure is not None:
             raise self.failure
-        self.touch()
+        if update.kind != "stderr":
+            # What a program writes there it may write without end, and without doing anything.
+            self.touch()
+        if update.kind == "message":
+            self._last_words = (self._last_words + update.text)[-MAX_LAST_WORDS:]
         with self._lock:
             if self._is_closed:
                 return
@@ -105,6 +112,11 @@ class TurnRecorder:
     def question(self, request_id: str, question: str) -> str | None:
         """Leave the question unanswered."""
         return None
+
+    @property
+    def last_words(self) -> str:
+        """What the agent said last in this turn, without what the run's policy does not let us keep."""
+        return redact_personal(self._last_words) if self._redacts else self._last_words
 
     def touch(self) -> None:
         """Take note of a sign of work."""

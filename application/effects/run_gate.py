@@ -64,9 +64,8 @@ def _name(effect: RunGate) -> str:
 
 def _look(effect: RunGate, run: Run, spec: GateSpec, head: Commit, shop: Workshop) -> Verdict:
     worktree, branch = shop.worktree(_name(effect)), f"steersman/gate/{run.run_id}/{spec.kind}"
-    # Fresh for each look: what an earlier one left behind must not count. Nobody takes anything from this worktree.
-    shop.repositories.remove_worktree(shop.repository(run), worktree, branch)
-    shop.repositories.ensure_worktree(shop.repository(run), worktree, branch, head.commit)
+    # Fresh for each look: what an earlier one left behind must not count. Nobody takes anything from this workplace.
+    shop.repositories.make_workplace(shop.repository(run), worktree, head.commit)
     try:
         # Git can take long, and whoever abandons the gate meanwhile finds nothing to end yet.
         review.at_gate(shop.runs.run(run.run_id), effect.kind, effect.id)
@@ -74,11 +73,11 @@ def _look(effect: RunGate, run: Run, spec: GateSpec, head: Commit, shop: Worksho
             return _build(run, spec, worktree, shop)
         return _review(effect, run, spec, head, shop)
     finally:
-        shop.repositories.remove_worktree(shop.repository(run), worktree, branch)
+        shop.repositories.remove_workplace(shop.repository(run), worktree, branch)
 
 
 def _build(run: Run, spec: GateSpec, worktree: Path, shop: Workshop) -> Verdict:
-    result = shop.commands.run(spec.command, worktree, spec.timeout_seconds)
+    result = shop.commands.run(spec.command, worktree, spec.timeout_seconds, shop.lent(run))
     if result.state == "interrupted" and shop.leaves(run.run_id):
         raise Closing
     if result.state != "exited":
@@ -95,7 +94,9 @@ def _review(effect: RunGate, run: Run, spec: GateSpec, head: Commit, shop: Works
     model_id = spec.model_id or run.model_id
     used = output_bytes(shop.runs, run.run_id)
     recorder = TurnRecorder(shop.runs, shop.tenure, run.run_id, run.run_id, turn_id, model_id, used)
-    request = SessionRequest(model_id=model_id, run_id=_name(effect), cwd=shop.worktree(_name(effect)))
+    request = SessionRequest(
+        model_id=model_id, run_id=_name(effect), cwd=shop.worktree(_name(effect)), reads=shop.lent(run)
+    )
     with shop.session(request) as session, recorder:
         ended = session.prompt(prompts.review_prompt(run, spec.kind, turn_id, diff), recorder)
         verdict = read_verdict(ended.message)

@@ -5,66 +5,90 @@ Every pass of the loop reads the run anew and does the one thing that it calls f
 here after a crash does exactly what the dead one would have done next.
 """
 
-import time
 from contextlib import ExitStack
-from datetime import datetime
-from pathlib import Path
+
+import msgspec
 
 from ...domain import child_ends, turns
-from ...domain.child_run import ENDED, ChildRun, Turn
+from ...domain.bad_ends import BRANCH_MOVED, STALLED, UNCOMMITTED, BadEnd, code_of
+from ...domain.child_run import CLEARED, ENDED, ChildRun, Turn
 from ...domain.effects import WorkOnSubtask
-from ...domain.git import Commit, child_branch
-from ...domain.prompts import continue_prompt
 from ...domain.run import Run
-from ...domain.turns import InterruptedTooOften, Overtaken
-from ...domain.work_plan import SATISFIED, SETTLED, Subtask
+from ...domain.turns import MAX_MESSAGE_CHARACTERS, InterruptedTooOften, Overtaken
+from ...domain.work_plan import Subtask
 from ..agent_port import AgentFailed, AgentSession, SessionRequest
+from ..agent_port import TurnEnded as AgentTurnEnded
 from ..driving.watch_stall import StallWatch
-from ..git_port import CommitFailed, Contribution, GitConflict
+from ..git_port import CommitFailed, GitConflict, WorkplaceLost, WorkplaceUnmade
+from .child_workplace import ChildWorkplace, NotNow, point_branches
+from .contributions import conflict_of, first_base, rebuilt_base
 from .record_child_turn import ChildTurnRecorder
+from .record_turn import MAX_LAST_WORDS
 from .workshop import Closing, Workshop
 
-COMMIT_ATTEMPTS = 3
-COMMIT_BACK_OFF_SECONDS = 0.5
 #: How long a paused child's thread waits before it looks again; the log wakes it earlier.
 PAUSE_SECONDS = 3_600.0
-#: Subtasks whose work, if there is any, nothing builds on.
-UNSATISFYING = SETTLED - SATISFIED
 #: More passes than any child run needs; a loop that does not get on is a fault, not work.
 MAX_PASSES = 10_000
 
 
 def work_on_subtask(effect: WorkOnSubtask, shop: Workshop) -> None:
     """On return the child run has ended, or is no longer this subtask's. Raises Closing when the service goes down."""
+    end = _worked(effect, shop)
+    if end is not None:
+        _end_badly(effect, shop, end)
+
+
+def _worked(effect: WorkOnSubtask, shop: Workshop) -> BadEnd | None:
+    """Return how the child's turn ended badly, if it did. Nothing of its agent is alive on return."""
     try:
         with ExitStack() as processes:
             _Work(effect, shop, processes).to_the_end()
     except Overtaken:
         # Somebody else ended the run; what was left to do here is no longer wanted.
-        return
+        return None
+    except _EndedBadly as ended:
+        return ended.end
     except InterruptedTooOften as given_up:
-        _fail(effect, shop, given_up.code, str(given_up), retryable=True)
+        return BadEnd(code=given_up.code, message=str(given_up))
     except CommitFailed as failed:
-        _fail(effect, shop, "commit_failed_persistent", str(failed), retryable=True)
+        return BadEnd(code=UNCOMMITTED, message=str(failed))
+    except WorkplaceUnmade as unmade:
+        return BadEnd(code=unmade.code, message=str(unmade))
     except GitConflict as moved:
         # Somebody else moved the child's branch: nothing of theirs or of the agent's is overwritten.
-        _fail(effect, shop, "branch_moved", str(moved), retryable=False)
+        return BadEnd(code=BRANCH_MOVED, message=str(moved), retryable=False)
     except AgentFailed as failed:
         if shop.leaves(effect.run_id):
             raise Closing from failed
-        _fail(effect, shop, failed.code, str(failed), retryable=failed.retryable)
+        return BadEnd(code=failed.code, message=str(failed), retryable=failed.retryable)
+    return None
 
 
-def _fail(effect: WorkOnSubtask, shop: Workshop, code: str, message: str, *, retryable: bool) -> None:
-    child_id, at = effect.child_run_id, shop.now()
+def _end_badly(effect: WorkOnSubtask, shop: Workshop, end: BadEnd) -> None:
+    """
+    Keep what can be kept, and let the log say how it ended. If we crash before it does, the turn is taken up again as
+    after any crash.
+    """
+    child_id, run = effect.child_run_id, shop.runs.run(effect.run_id)
     try:
-        shop.decide(
-            effect.run_id,
-            lambda run: child_ends.fail_child(run, child_id, at, error_code=code, message=message, retryable=retryable),
-        )
+        child, _ = turns.child_at_work(run, child_id)
+        place = ChildWorkplace(effect.run_id, child_id, shop)
+        kept = None if turns.is_being_stopped(run, child_id) else place.keep(run, child, end)
+        shop.decide(effect.run_id, lambda run: child_ends.end_badly(run, child_id, shop.now(), end, kept))
     except Overtaken:
         # The run was ended before its agent's end was noticed: the reason that was given first stands.
         return
+    # If we crash here, whoever goes on from it does this first.
+    point_branches(run := shop.runs.run(effect.run_id), [run.children[child_id]], shop)
+
+
+class _EndedBadly(Exception):
+    """The agent's turn is over, and is no end of its work."""
+
+    def __init__(self, end: BadEnd) -> None:
+        super().__init__(end.message)
+        self.end = end
 
 
 class _Unwanted(Exception):
@@ -80,12 +104,18 @@ class _Work:
         self._shop = shop
         self._processes = processes
         self._session: AgentSession | None = None
+        self._place = ChildWorkplace(self._root, self._id, shop)
+        #: The commit that the branch was moved to here.
+        self._pointed: str | None = None
+        #: The turns that need no interruption to be asked here, and those that the present session was asked.
         self._opened_here: set[str] = set()
+        self._asked_here: set[str] = set()
 
     def to_the_end(self) -> None:
         """Do what the log calls for, until the child has nothing left to do."""
         for _ in range(MAX_PASSES):
             run = self._shop.runs.run(self._root)
+            self._point_branch(run)
             child, subtask = turns.child_at_work(run, self._id)
             if not self._may_go_on(run):
                 self._shop.wait_until(self._root, self._may_go_on, PAUSE_SECONDS)
@@ -104,14 +134,25 @@ class _Work:
     def _go_on(self, run: Run, child: ChildRun, turn: Turn) -> None:
         """Take the newest turn one step further: to its end, or into a commit."""
         if turn.stop_reason is not None:
-            if refused := child_ends.refusal_of(turn.stop_reason):
-                raise AgentFailed(refused, f"The agent ended its turn with {turn.stop_reason}.", retryable=True)
+            # One that was recorded as cancelled was cut short by us.
+            code = code_of(turn.stop_reason) if turn.stop_reason != "cancelled" else None
+            if code is not None:
+                raise _EndedBadly(BadEnd(code=code, message=f"The agent ended its turn with {turn.stop_reason}."))
             self._commit(run, child, turn)
         elif turns.is_cut_short(run, self._id):
             # Nobody works on it now, and something else is wanted by now.
             self._shop.decide(self._root, lambda run: turns.end_turn(run, self._id, "cancelled"))
         else:
             self._take_turn(run, child, turn)
+
+    def _point_branch(self, run: Run) -> None:
+        """Move the branch to what is recorded, before anything else is done: the fact came first, and we may have died."""
+        child = run.children[self._id]
+        # While a turn is under way it was done; the first release moved it before the fact of that turn's commit.
+        if child.head is None or child.head.commit == self._pointed or (child.turn and not child.turn.committed):
+            return
+        self._place.point_branch(run, child)
+        self._pointed = child.head.commit
 
     def _may_go_on(self, run: Run) -> bool:
         """Whether there may be a step to take: not for a paused child, nor while somebody ends it."""
@@ -125,55 +166,36 @@ class _Work:
         return self._shop.decide(self._root, lambda run: child_ends.settle_child(run, self._id, self._shop.now()))
 
     def _prepare(self, run: Run, child: ChildRun, subtask: Subtask) -> None:
-        base = self._base(run, child, subtask)
-        path = self._shop.worktree(self._id)
-        self._shop.repositories.ensure_worktree(self._shop.repository(run), path, child.branch, base.commit)
-        # If we crash here, the same base is computed again and the worktree is found as it is.
+        # What another run left is where it was found to be when this one was started.
+        if (before := run.children.get(child.prior_run_id or "")) is not None:
+            point_branches(run, [before], self._shop)
+        base = first_base(run, child, subtask, self._shop)
+        conflicts = [conflict_of(found) for found in base.conflicts]
+        self._place.make(run, child, base.commit)
+        # If we crash here it is made anew, from what its producers have made by then. The branch comes after the fact:
+        # so it is never at another base than the recorded one.
+        path = str(self._place.path(child))
         self._shop.decide(
-            self._root, lambda run: turns.prepare_worktree(run, self._id, base, str(path), self._shop.now())
+            self._root,
+            lambda run: turns.prepare_worktree(
+                run, self._id, base.commit, path, self._shop.now(), base.foundation, conflicts
+            ),
         )
-
-    def _base(self, run: Run, child: ChildRun, subtask: Subtask) -> Commit:
-        """Return what the child starts from: what its producers made, and what an earlier child left on its branch."""
-        made = contributions(run, run.plan.producers(subtask.subtask_id) if run.plan else ())
-        if child.prior_commit is not None:
-            prior = Contribution(
-                subtask_id=subtask.subtask_id, branch=child_branch(child.prior_run_id or ""), commit=child.prior_commit
-            )
-            made = (*made, prior)
-        return self._integrated(run, child, subtask, run.base, made)[0]
-
-    def _integrated(
-        self, run: Run, child: ChildRun, subtask: Subtask, onto: Commit, made: tuple[Contribution, ...]
-    ) -> tuple[Commit, bool]:
-        if not made:
-            return onto, True
-        integrated = self._shop.repositories.integrate(
-            self._shop.repository(run),
-            run.run_id,
-            onto.commit,
-            made,
-            datetime.fromisoformat(child.created_at),
-            f"Bring together what subtask {subtask.subtask_id} builds on\n\nSteersman-Run: {run.run_id}\n",
-        )
-        return Commit(commit=integrated.commit, tree=integrated.tree), not integrated.conflicts
 
     def _rebuild(self, run: Run, child: ChildRun, subtask: Subtask) -> None:
         """Take what the producers made anew into the child's branch, under its own work."""
         assert child.head is not None, "only what was committed can be outdated"
-        made = contributions(run, run.plan.producers(subtask.subtask_id) if run.plan else ())
-        base, _ = self._integrated(run, child, subtask, run.base, made)
-        own = Contribution(subtask_id=subtask.subtask_id, branch=child.branch, commit=child.head.commit)
-        commit, clean = self._integrated(run, child, subtask, base, (own,))
-        now = self._shop.now()
-        if not clean:
+        base, now = rebuilt_base(run, child, subtask, self._shop), self._shop.now()
+        if not base.clean:
             self._shop.decide(self._root, lambda run: child_ends.dispatch_outdated_afresh(run, self._id, now))
             return
-        path = self._shop.worktree(self._id)
-        self._shop.repositories.ensure_worktree(self._shop.repository(run), path, child.branch, child.head.commit)
-        # If we crash between the two, the same commit is made again and the branch is there already.
-        self._shop.repositories.reset_worktree(self._shop.repository(run), path, child.branch, commit.commit)
-        self._shop.decide(self._root, lambda run: turns.rebuild_base(run, self._id, base, commit, now))
+        self._let_go()
+        conflicts = [conflict_of(found) for found in base.conflicts]
+        # If we crash behind this, it is made anew once more; the branch comes after the fact.
+        self._place.make(run, child, base.commit)
+        self._shop.decide(
+            self._root, lambda run: turns.rebuild_base(run, self._id, base.foundation, base.commit, now, conflicts)
+        )
 
     def _open_turn(self) -> bool:
         opened = self._shop.decide(self._root, lambda run: turns.open_turn(run, self._id))
@@ -187,45 +209,62 @@ class _Work:
             session, kept = self._ready(run, child, turn)
         except _Unwanted:
             return
-        prompt = str(turn.prompt)
+        asked = False
         if turn.turn_id not in self._opened_here:
-            asked = kept and turn.turn_id in session.history
+            asked = kept and (turn.turn_id in session.history or turn.turn_id in self._asked_here)
             self._shop.decide(
                 self._root,
                 lambda run: turns.interrupt_turn(run, self._id, found_in_history=asked, session_kept=kept),
             )
             self._opened_here.add(turn.turn_id)
-            prompt = continue_prompt(turn.turn_id) if asked else prompt
-        if not kept and child.session_id is not None:
-            # The new session knows nothing of what the lost one was told.
-            prompt = turns.prompt_anew(self._shop.runs.run(self._root), self._id)
+        prompt = turns.prompt_now(self._shop.runs.run(self._root), self._id, asked=asked)
         observer = ChildTurnRecorder(self._shop, self._root, child, turn)
         watch = StallWatch(session, observer, self._shop.stall_seconds, self._is_paused)
+        self._asked_here.add(turn.turn_id)
         try:
             # Inside the session's block: whoever waits for its end finds that nothing more is said.
             with observer, watch:
                 ended = session.prompt(prompt, observer)
         except AgentFailed as failed:
             if watch.stalled and not self._shop.leaves(self._root):
-                self._give_up_stalled()
-            self._after_failure(failed)
+                if self._has_lost():
+                    return
+                raise self._stalled() from failed
+            self._after_failure(failed, observer.last_words)
             return
-        self._shop.decide(self._root, lambda run: turns.end_turn(run, self._id, ended.stop_reason))
+        self._end_turn(turn, ended, observer.last_words)
+
+    def _end_turn(self, turn: Turn, ended: AgentTurnEnded, last_words: str) -> None:
+        """Record how the agent ended its turn, if that is an end of the work, or one that was asked for."""
+        code = code_of(ended.stop_reason)
+        if code is None:
+            self._shop.decide(self._root, lambda run: turns.end_turn(run, self._id, ended.stop_reason))
+            return
+        run = self._shop.runs.run(self._root)
+        turns.child_at_work(run, self._id)
+        if turns.is_cut_short(run, self._id):
+            # Something else is wanted by now; why the agent left this is of no matter.
+            self._shop.decide(self._root, lambda run: turns.end_turn(run, self._id, "cancelled"))
+        elif ended.stop_reason == "cancelled" and turns.may_be_our_cancel(run, self._id):
+            # Whoever asked for it has been answered since, so the agent goes on where it stopped.
+            self._opened_here.discard(turn.turn_id)
+        elif not self._has_lost():
+            message = _with_words(f"The agent ended its turn with {ended.stop_reason}.", last_words)
+            raise _EndedBadly(BadEnd(code=code, message=message, stop_reason=ended.stop_reason))
 
     def _is_paused(self) -> bool:
         return self._shop.runs.run(self._root).children[self._id].status in ("pausing", "paused")
 
-    def _give_up_stalled(self) -> None:
-        """End the child run; what comes next finds it ended, and leaves."""
-        seconds, now = int(self._shop.stall_seconds), self._shop.now()
-        self._shop.decide(self._root, lambda run: child_ends.give_up_stalled(run, self._id, now, seconds))
+    def _stalled(self) -> _EndedBadly:
+        seconds = int(self._shop.stall_seconds)
+        words = f"The agent showed no sign of work for {seconds} seconds."
+        return _EndedBadly(BadEnd(code=STALLED, message=words, stall_seconds=seconds))
 
-    def _after_failure(self, failed: AgentFailed) -> None:
+    def _after_failure(self, failed: AgentFailed, last_words: str) -> None:
         """The agent is gone. A cut-short turn is over with it; a correction that never began is tried again."""
         if self._shop.leaves(self._root):
             raise Closing from failed
-        self._processes.close()
-        self._session = None
+        self._let_go()
         run = self._shop.runs.run(self._root)
         child, _ = turns.child_at_work(run, self._id)
         if child.status == "paused" or turns.is_being_stopped(run, self._id):
@@ -236,31 +275,56 @@ class _Work:
             self._shop.decide(self._root, lambda run: turns.end_turn(run, self._id, "cancelled"))
             return
         self._opened_here.clear()
+        if self._has_lost():
+            return
         code, message = failed.code, str(failed)
         if not self._shop.decide(self._root, lambda run: turns.fail_execution(run, self._id, code, message)):
-            raise failed
+            message = _with_words(message, last_words)
+            raise _EndedBadly(BadEnd(code=code, message=message, retryable=failed.retryable)) from failed
+
+    def _has_lost(self) -> bool:
+        """Whether a turn that went wrong has lost its workplace under it: that is why, and it is asked again."""
+        run = self._shop.runs.run(self._root)
+        child, _ = turns.child_at_work(run, self._id)
+        state = self._place.look(run, child)
+        if state == "whole" or child.turn is None or turns.is_being_stopped(run, self._id):
+            return False
+        self._lose(run, child, child.turn, state)
+        return True
+
+    def _let_go(self) -> None:
+        """End the agent, if there is one; its session can be loaded again."""
+        self._session = None
+        self._asked_here.clear()
+        self._processes.close()
 
     def _ready(self, run: Run, child: ChildRun, turn: Turn) -> tuple[AgentSession, bool]:
         """Return the open session, and whether it is the one that the child has had so far."""
+        state = self._place.look(run, child)
+        if state != "whole":
+            self._lose(run, child, turn, CLEARED if child.cleared and state == "vanished" else state)
+            run = self._shop.runs.run(self._root)
+            child, _ = turns.child_at_work(run, self._id)
         if self._session is not None:
             return self._session, True
+        kept = child.session_id is not None and not child.session_gone
         request = SessionRequest(
             model_id=child.model_id,
             run_id=self._id,
-            cwd=Path(str(child.worktree_path)),
-            session_id=child.session_id,
+            cwd=self._place.path(child),
+            reads=self._shop.lent(run),
+            session_id=child.session_id if kept else None,
         )
-        self._shop.repositories.ensure_worktree(
-            self._shop.repository(run), Path(str(child.worktree_path)), child.branch, turn.parent.commit
-        )
-        kept = child.session_id is not None
         try:
             session = self._processes.enter_context(self._shop.session(request, self._still_wanted))
         except AgentFailed as failed:
-            if failed.code != "session_not_found":
+            if failed.code != "session_not_found" or not kept:
                 raise
             kept = False
-            session = self._anew(run, child, turn, request)
+            # The new session knows nothing of what the lost one did, so its half-done files must not be there either.
+            self._place.make(run, child, turn.parent)
+            fresh = msgspec.structs.replace(request, session_id=None)
+            session = self._processes.enter_context(self._shop.session(fresh, self._still_wanted))
         if session.session_id != child.session_id:
             self._shop.decide(
                 self._root, lambda run: turns.open_session(run, self._id, session.session_id, session.capabilities)
@@ -268,13 +332,13 @@ class _Work:
         self._session = session
         return session, kept
 
-    def _anew(self, run: Run, child: ChildRun, turn: Turn, request: SessionRequest) -> AgentSession:
-        # The new session knows nothing of what the lost one did, so its half-done files must not be there either.
-        self._shop.repositories.reset_worktree(
-            self._shop.repository(run), Path(str(child.worktree_path)), child.branch, turn.parent.commit
-        )
-        fresh = SessionRequest(model_id=request.model_id, run_id=request.run_id, cwd=request.cwd)
-        return self._processes.enter_context(self._shop.session(fresh, self._still_wanted))
+    def _lose(self, run: Run, child: ChildRun, turn: Turn, state: str) -> None:
+        """The workplace is not the one that was made: its session is lost, and the turn is asked again from its parent."""
+        self._let_go()
+        # Before it is made anew: if we crash in between, nobody loads a session that knows of other files.
+        self._shop.decide(self._root, lambda run: turns.lose_workplace(run, self._id, state))
+        self._opened_here.add(turn.turn_id)
+        self._place.make(run, child, turn.parent)
 
     def _still_wanted(self) -> None:
         run = self._shop.runs.run(self._root)
@@ -283,45 +347,24 @@ class _Work:
             raise _Unwanted
 
     def _commit(self, run: Run, child: ChildRun, turn: Turn) -> None:
-        subtask = run.plan.of_child(self._id) if run.plan else None
-        title = str(subtask.title) if subtask else "Work"
-        message = f"{title}\n\nSteersman-Run: {self._id}\nSteersman-Turn: {turn.turn_id}\n"
-        commit = self._committed(run, child, turn, message)
-        # If we crash here, the redo makes the same commit: parent, time and trailer come from the turn's fact.
+        try:
+            commit = self._place.commit(run, child, turn, self._let_go)
+        except NotNow:
+            return
+        except WorkplaceLost as lost:
+            self._lose(run, child, turn, lost.state)
+            return
+        # If we crash here, the redo makes the same commit; behind the fact, the branch is moved before anything else.
         self._shop.decide(self._root, lambda run: turns.commit_tree(run, self._id, commit))
 
-    def _committed(self, run: Run, child: ChildRun, turn: Turn, message: str) -> Commit:
-        for attempt in range(1, COMMIT_ATTEMPTS + 1):
-            try:
-                return self._shop.repositories.commit_worktree(
-                    self._shop.repository(run),
-                    Path(str(child.worktree_path)),
-                    child.branch,
-                    turn.parent.commit,
-                    datetime.fromisoformat(turn.opened_at),
-                    message,
-                )
-            except CommitFailed:
-                if attempt == COMMIT_ATTEMPTS:
-                    raise
-                time.sleep(COMMIT_BACK_OFF_SECONDS * 2**attempt)
-        raise AssertionError("unreachable: the last attempt returns or raises")
+
+def _with_words(message: str, last_words: str) -> str:
+    """Return why a turn ended, and what its agent said last."""
+    if not last_words.strip():
+        return message
+    return f"{message[: MAX_MESSAGE_CHARACTERS - MAX_LAST_WORDS - 20]}\nIt said last: {last_words.strip()}"
 
 
 def _in_turn(child: ChildRun) -> bool:
     """Whether the child's agent has not yet ended its turn."""
     return child.turn is not None and child.turn.stop_reason is None
-
-
-def contributions(run: Run, subtask_ids: tuple[int, ...]) -> tuple[Contribution, ...]:
-    """Return what these subtasks' children committed, in the given order; those without a change have no part."""
-    if run.plan is None:
-        return ()
-    made: list[Contribution] = []
-    for subtask_id in subtask_ids:
-        subtask = run.plan.subtasks[subtask_id]
-        child = run.children.get(subtask.child_run_id or "")
-        # What is being revised still counts with what it has committed: nothing is built as if it were not there.
-        if subtask.status not in UNSATISFYING and child is not None and child.head is not None and child.has_changes:
-            made.append(Contribution(subtask_id=subtask_id, branch=child.branch, commit=child.head.commit))
-    return tuple(made)

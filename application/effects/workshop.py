@@ -121,6 +121,10 @@ class Workshop:
         """Return the run's repository."""
         return Path(str(run.repository))
 
+    def lent(self, run: Run) -> tuple[Path, ...]:
+        """Return what a workplace of the run's repository reads of it. Raises LeaseLost, RepositoryUnusable."""
+        return tuple(self.repositories.lends(self.repository(run)))
+
     def wait_until(self, root: str, holds: Callable[[Run], bool], timeout_seconds: float) -> bool:
         """
         Return True as soon as the log makes *holds* true of the run, False when the time is over before.

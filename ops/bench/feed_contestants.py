@@ -24,6 +24,7 @@ from litestar import Litestar, get
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 
 from steersman.adapters.acp.agents import AcpAgents
+from steersman.adapters.agents_file import read_agents
 from steersman.adapters.feed_hub import FeedHub
 from steersman.adapters.git.repositories import GitRepositories
 from steersman.adapters.log.checkpoint_file import CheckpointFile
@@ -105,8 +106,8 @@ def opened() -> Generator[Any]:
             runs=RunLog(log, SYSTEM_CLOCK),
             clock=SYSTEM_CLOCK,
             views=views,
-            repositories=GitRepositories(),
-            agents=AcpAgents(None, home),
+            repositories=GitRepositories(home / "scratch"),
+            agents=AcpAgents(read_agents(None, home), home),
             tokens=tokens,
             feed=feed,
             data_dir=home,

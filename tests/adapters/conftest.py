@@ -16,10 +16,11 @@ AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 class Scratch:
     """A repository on branch `main`, worked on with the real git."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, patch: pytest.MonkeyPatch) -> None:
         self.home = home
+        self.patch = patch
         self.path = home / "repo"
-        self.repositories = GitRepositories()
+        self.repositories = GitRepositories(home / "scratch")
         self.path.mkdir()
         self.git("init", "-q", "-b", "main", "--template=")
 
@@ -56,10 +57,10 @@ class Scratch:
         """Return what differs from HEAD in a checkout, "" if nothing."""
         return self.git("status", "--porcelain", cwd=root)
 
-    def worktree(self, name: str = "child", base: str | None = None) -> Path:
-        """Make a worktree of ours on the branch steersman/<name>."""
+    def workplace(self, name: str = "child", base: str | None = None) -> Path:
+        """Make a workplace."""
         path = self.home / "worktrees" / name
-        self.repositories.ensure_worktree(self.path, path, f"steersman/{name}", base or self.rev("HEAD"))
+        self.repositories.make_workplace(self.path, path, base or self.rev("HEAD"))
         return path
 
     def branch_off(self, name: str, files: Mapping[str, str | bytes | None], base: str) -> str:
@@ -88,7 +89,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scratch:
         monkeypatch.setenv(f"GIT_{role}_NAME", "A User")
         monkeypatch.setenv(f"GIT_{role}_EMAIL", "user@example.org")
         monkeypatch.setenv(f"GIT_{role}_DATE", "2026-01-01T00:00:00Z")
-    made = Scratch(tmp_path)
+    made = Scratch(tmp_path, monkeypatch)
     made.commit({"README": "one\n", "src/a.txt": "a\n", "src/b.txt": "b\n"})
     return made
 

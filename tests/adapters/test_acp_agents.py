@@ -42,11 +42,12 @@ SERVICE = """
 import sys, time
 from pathlib import Path
 from steersman.adapters.acp.agents import AcpAgents
+from steersman.adapters.agents_file import read_agents
 from steersman.application.agent_port import (SessionRequest)
 from steersman.tests.live_agents import Recorder, script
 
 directory = Path(sys.argv[1])
-agents = AcpAgents(None, directory / "data")
+agents = AcpAgents(read_agents(None, directory / "data"), directory / "data")
 if len(sys.argv) > 2:
     agents.renew(time.monotonic() + float(sys.argv[2]))
 session = agents.open(SessionRequest(model_id="rehearsal", run_id="run-1", cwd=directory))
@@ -64,7 +65,7 @@ def open_agent(tmp_path: Path) -> Iterator[Any]:
 
     def start(body: str, *, model: str = "", seconds: float = 60.0, session_id: str | None = None, **table: Any) -> Any:
         file = agents_toml(tmp_path, odd={"command": python_agent(body), **table})
-        agents = AcpAgents(file, tmp_path / "data", start_timeout_seconds=seconds)
+        agents = AcpAgents(read_agents(file, tmp_path / "data"), tmp_path / "data", start_timeout_seconds=seconds)
         opened.append(agents)
         model_id = f"odd/{model}" if model else "odd"
         return agents.open(SessionRequest(model_id=model_id, run_id="run-1", cwd=tmp_path, session_id=session_id))
@@ -85,7 +86,9 @@ def failure(call: Any) -> AgentFailed:
 
 
 def test_a_command_that_is_not_on_the_path_is_not_installed(tmp_path: Path) -> None:
-    with AcpAgents(agents_toml(tmp_path, gone=["no-such-agent-here", "acp"]), tmp_path) as agents:
+    with AcpAgents(
+        read_agents(agents_toml(tmp_path, gone=["no-such-agent-here", "acp"]), tmp_path), tmp_path
+    ) as agents:
         assert {agent.name: agent.installed for agent in agents.known()} == {"gone": False, "rehearsal": True}
         failed = failure(lambda: agents.open(SessionRequest(model_id="gone", run_id="r", cwd=tmp_path)))
         assert (failed.code, failed.retryable) == ("agent_not_installed", False)
@@ -95,13 +98,13 @@ def test_a_file_that_is_no_program_is_not_installed(tmp_path: Path) -> None:
     program = tmp_path / "agent"
     program.write_bytes(b"\x00\x01")
     program.chmod(0o755)
-    with AcpAgents(agents_toml(tmp_path, bad=[str(program)]), tmp_path) as agents:
+    with AcpAgents(read_agents(agents_toml(tmp_path, bad=[str(program)]), tmp_path), tmp_path) as agents:
         failed = failure(lambda: agents.open(SessionRequest(model_id="bad", run_id="r", cwd=tmp_path)))
     assert failed.code == "agent_not_installed"
 
 
 def test_a_working_directory_that_is_gone_is_told(tmp_path: Path) -> None:
-    with AcpAgents(None, tmp_path) as agents:
+    with AcpAgents(read_agents(None, tmp_path), tmp_path) as agents:
         failed = failure(lambda: agents.open(SessionRequest(model_id="rehearsal", run_id="r", cwd=tmp_path / "gone")))
     assert "working directory" in str(failed)
 
@@ -136,7 +139,47 @@ def test_an_agent_that_exits_at_once_is_told_with_its_last_words(open_agent: Any
 
 
 @pytest.mark.parametrize(
-    "nonsense", ["Welcome to Agent 2000!", "[1, 2]", '{"id": {}}', '{"method": 7}', '{"id": 0, "error": 1}']
+    "stray",
+    [
+        b"Welcome to Agent 2000!",
+        b"[1, 2]",
+        b'{"level": "info", "id": {}}',
+        b"\xff\xfe no text at all \x00",
+        b"z" * 20_000_000,
+    ],
+    ids=["banner", "array", "log", "bytes", "long"],
+)
+def test_a_line_that_was_not_meant_for_us_is_left_out_and_told_like_words_on_stderr(
+    open_agent: Any, tmp_path: Path, stray: bytes
+) -> None:
+    (tmp_path / "stray").write_bytes(stray)
+    write = "os.write(1, b''); sys.stdout.buffer.write(open('stray', 'rb').read() + bytes([10])); sys.stdout.flush()\n"
+    session = open_agent(
+        f"{write}hello()\n{write}new()\nasked = recv()['id']\n{write}say('done')\n"
+        "send(id=asked, result={'stopReason': 'end_turn'})\nrecv()"
+    )
+    observer = Recorder()
+    assert session.prompt("go", observer).message == "done"
+    told = "".join(update.text for update in observer.of("stderr"))
+    assert stray[:20].decode(errors="replace") in told
+    assert len(told) < 3_000
+
+
+def test_a_message_with_bytes_that_are_no_text_is_a_message_all_the_same(open_agent: Any) -> None:
+    said = (
+        "line = {'jsonrpc': '2.0', 'method': 'session/update', 'params': {'sessionId': 's1', 'update': {"
+        "'sessionUpdate': 'agent_message_chunk', 'content': {'type': 'text', 'text': 'a HERE b'}}}}\n"
+        "sys.stdout.buffer.write(json.dumps(line).encode().replace(b'HERE', bytes([255])) + bytes([10]))\n"
+    )
+    session = open_agent(
+        f"hello()\nnew()\nasked = recv()['id']\n{said}send(id=asked, result={{'stopReason': 'end_turn'}})\nrecv()"
+    )
+    assert session.prompt("go", Recorder()).message == "a \ufffd b"
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    ['{"jsonrpc": "2.0", "id": {}}', '{"jsonrpc": "2.0", "method": 7}', '{"jsonrpc": "2.0", "id": 0, "error": 1}'],
 )
 def test_nonsense_on_stdout_breaks_the_protocol(open_agent: Any, nonsense: str) -> None:
     failed = failure(lambda: open_agent(f"print({nonsense!r}, flush=True)\ntime.sleep(3600)"))
@@ -318,7 +361,7 @@ def test_a_line_without_an_end_breaks_the_protocol_and_is_not_kept(open_agent: A
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     failed = failure(lambda: session.prompt("go", Recorder()))
     assert failed.code == "agent_protocol_error"
-    assert "longer than" in str(failed)
+    assert "no JSON-RPC messages" in str(failed)
     assert grown_memory(before) < 128 * MEGABYTE
 
 
@@ -359,7 +402,7 @@ def test_a_service_that_hangs_loses_its_agents_at_the_deadline(tmp_path: Path) -
 
 
 def test_a_renewed_deadline_does_not_pass(tmp_path: Path) -> None:
-    with AcpAgents(None, tmp_path / "data") as agents:
+    with AcpAgents(read_agents(None, tmp_path / "data"), tmp_path / "data") as agents:
         agents.renew(time.monotonic() + 30.0)
         session = agents.open(SessionRequest(model_id="rehearsal", run_id="r", cwd=tmp_path))
         turn = InBackground(lambda: session.prompt(script({"sleep_ms": 6000}, {"say": "alive"}), Recorder()))
@@ -369,7 +412,7 @@ def test_a_renewed_deadline_does_not_pass(tmp_path: Path) -> None:
 
 
 def test_closing_all_ends_every_session_and_their_turns(tmp_path: Path) -> None:
-    agents = AcpAgents(None, tmp_path / "data")
+    agents = AcpAgents(read_agents(None, tmp_path / "data"), tmp_path / "data")
     sessions = [agents.open(SessionRequest(model_id="rehearsal", run_id=f"r{n}", cwd=tmp_path)) for n in range(3)]
     observer = Recorder()
     turn = InBackground(lambda: sessions[0].prompt(script({"say": "x"}, {"hang": {"ignore_cancel": True}}), observer))
@@ -385,7 +428,7 @@ def test_an_agent_that_takes_too_long_to_end_is_counted_until_it_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked_again: bool
 ) -> None:
     monkeypatch.setattr(agent_process, "COMMAND_SECONDS", 0.2)
-    with AcpAgents(None, tmp_path / "data") as agents:
+    with AcpAgents(read_agents(None, tmp_path / "data"), tmp_path / "data") as agents:
         session = agents.open(SessionRequest(model_id="rehearsal", run_id="r", cwd=tmp_path))
         family = family_of(os.getpid())
         for pid in family:
@@ -427,7 +470,7 @@ def test_closing_waits_for_an_agent_that_is_just_being_started_and_ends_it(
     tmp_path: Path, slow_keeper: tuple[threading.Event, threading.Event]
 ) -> None:
     asked, go_on = slow_keeper
-    agents = AcpAgents(None, tmp_path / "data")
+    agents = AcpAgents(read_agents(None, tmp_path / "data"), tmp_path / "data")
     request = SessionRequest(model_id="rehearsal", run_id="r", cwd=tmp_path)
     opening = InBackground(lambda: agents.open(request))
     assert asked.wait(PATIENCE_SECONDS)
@@ -444,7 +487,7 @@ def test_an_agent_that_is_given_up_while_its_keeper_starts_leaves_nothing_behind
 ) -> None:
     asked, go_on = slow_keeper
     before = os.listdir("/proc/self/fd")
-    with AcpAgents(None, tmp_path / "data", start_timeout_seconds=0.1) as agents:
+    with AcpAgents(read_agents(None, tmp_path / "data"), tmp_path / "data", start_timeout_seconds=0.1) as agents:
         request = SessionRequest(model_id="rehearsal", run_id="r", cwd=tmp_path)
         opening = InBackground(lambda: agents.open(request))
         assert asked.wait(PATIENCE_SECONDS)
@@ -468,7 +511,7 @@ def test_an_agent_that_is_given_up_while_its_keeper_starts_leaves_nothing_behind
 def test_an_agent_that_cannot_be_started_leaves_no_descriptor_and_no_keeper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Any, name: str, nth: int
 ) -> None:
-    with AcpAgents(None, tmp_path / "data") as agents:
+    with AcpAgents(read_agents(None, tmp_path / "data"), tmp_path / "data") as agents:
         before, real, calls = os.listdir("/proc/self/fd"), getattr(place, name), itertools.count(1)
 
         def fail(*args: Any, **kwargs: Any) -> Any:
@@ -505,7 +548,13 @@ def test_a_command_that_is_interrupted_while_it_starts_leaves_nothing_behind(
     ("text", "told"),
     [
         ("default = 'x'", "'x' is not among rehearsal"),
-        ("agents = 1", "must be a table"),
+        ("isolaton = 'none'", "isolaton"),
+        ("[agents.a]\ncommand = ['x']\nreach = ['nowhere']", "HOST:PORT"),
+        ("[agents.a]\ncommand = ['x']\nnetwrk = 'none'", "netwrk"),
+        ("[agents.a]\ncommand = ['x']\nlimits = { processes = 0 }", "processes"),
+        ("[agents.a]\ncommand = ['x']\nmounts = [{ path = 'x' }]", "absolute"),
+        ("[agents.a]\ncommand = ['x']\nmounts = [{ path = '/x', mode = 'copy' }]", "target"),
+        ("agents = 1", "object"),
         ("[agents.a]\n", "command"),
         ("[agents.a]\ncommand = []", "empty"),
         ("[agents.a]\ncommand = 'opencode acp'", "array"),
@@ -528,6 +577,6 @@ def test_a_file_that_is_named_must_exist_and_the_data_directorys_own_need_not(tm
 
 def test_the_default_of_the_file_comes_first(tmp_path: Path) -> None:
     (tmp_path / "agents.toml").write_text("default = 'zed'\n[agents.zed]\ncommand = ['zed', 'acp']\n")
-    with AcpAgents(None, tmp_path) as agents:
+    with AcpAgents(read_agents(None, tmp_path), tmp_path) as agents:
         assert [agent.name for agent in agents.known()] == ["zed", "rehearsal"]
         assert agents.resolve(None) == "zed"

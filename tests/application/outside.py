@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 from steersman.application.agent_port import (
     AgentFailed,
@@ -23,6 +24,9 @@ from steersman.application.git_port import (
     MergeOutcome,
     PathConflict,
     RepositoryUnusable,
+    WorkplaceLost,
+    WorkplaceState,
+    WorkplaceUnmade,
 )
 from steersman.application.log_port import Append, EventLog, LogUnavailable
 from steersman.application.ports import CommandResult
@@ -45,7 +49,16 @@ class MemoryGit:
         self._commits: dict[str, tuple[str, tuple[str, ...]]] = {}
         self.branches: dict[str, str] = {}
         self.conflicts: set[str] = set()
-        self.worktrees: dict[Path, tuple[str, Files]] = {}
+        self.workplaces: dict[Path, Files] = {}
+        #: Those in whose place something else stands, and what it is.
+        self.spoiled: dict[Path, WorkplaceState] = {}
+        #: The commit that each workplace's name holds, and what every commit of a workplace says.
+        self.taken: dict[str, str] = {}
+        self.messages: dict[str, str] = {}
+        #: The codes with which the next workplaces cannot be made.
+        self.unmade: list[str] = []
+        #: Whether somebody may write in a workplace now.
+        self.is_at_work: Callable[[Path], bool] = lambda _: False
         #: How many of the next commits fail.
         self.failing_commits = 0
         self.dirty = False
@@ -55,6 +68,12 @@ class MemoryGit:
     def files(self, commit: str) -> Files:
         """Return what a commit holds."""
         return self._trees[self._commits[commit][0]]
+
+    def commit_to(self, branch: str, files: Files) -> None:
+        """Let somebody commit these files to a branch."""
+        with self._lock:
+            at = self.branches[branch]
+            self.branches[branch] = self._commit(self.files(at) | files, (at,), "somebody").commit
 
     def settings(self, repository: Path) -> dict[str, object]:
         """Say nothing about what agents may do."""
@@ -68,43 +87,56 @@ class MemoryGit:
     def obstacle(self, repository: Path, branch: str) -> str | None:
         return "repository_dirty" if self.dirty else None
 
-    def ensure_worktree(self, repository: Path, worktree: Path, branch: str, base: str) -> None:
-        with self._lock:
-            at = self.branches.setdefault(branch, base)
-            self.worktrees.setdefault(worktree, (branch, dict(self.files(at))))
+    def lends(self, repository: Path) -> Sequence[Path]:
+        return (repository / ".git" / "objects",)
 
-    def commit_worktree(
-        self, repository: Path, worktree: Path, branch: str, parent: str, at: datetime, message: str
-    ) -> Commit:
+    def make_workplace(self, repository: Path, workplace: Path, base: str) -> None:
         with self._lock:
+            if self.unmade:
+                raise WorkplaceUnmade(self.unmade.pop(0), f"{workplace} cannot be made")
+            self.workplaces[workplace] = dict(self.files(base))
+            self.spoiled.pop(workplace, None)
+
+    def look_at(self, repository: Path, workplace: Path) -> WorkplaceState:
+        with self._lock:
+            return self.spoiled.get(workplace, "whole") if workplace in self.workplaces else "vanished"
+
+    def spoil(self, workplace: Path, state: WorkplaceState) -> None:
+        """Let what stands there be something else than what was made: nothing at all, another directory, half of it."""
+        with self._lock:
+            if state == "vanished":
+                self.workplaces.pop(workplace, None)
+                return
+            self.workplaces[workplace] = {"foreign.txt": "of nobody here"}
+            self.spoiled[workplace] = state
+
+    def commit_workplace(self, repository: Path, workplace: Path, parent: str, at: datetime, message: str) -> Commit:
+        with self._lock:
+            assert not self.is_at_work(workplace), "somebody may write while it is committed"
             if self.failing_commits:
                 self.failing_commits -= 1
                 raise CommitFailed("the index is locked")
-            _, files = self.worktrees[worktree]
-            made = self._commit(dict(files), (parent,), f"{at} {message}")
+            if (state := self.look_at(repository, workplace)) != "whole":
+                raise WorkplaceLost(state, f"{workplace} is {state}")
+            made = self._commit(dict(self.workplaces[workplace]), (parent,), f"{at} {message}")
             if made.tree == self._named(parent).tree:
                 return self._named(parent)
-            if self.branches[branch] not in (parent, made.commit):
-                raise GitConflict(branch)
-            self.branches[branch] = made.commit
+            self.taken[workplace.name] = made.commit
+            self.messages[made.commit] = message
             return made
 
-    def reset_worktree(self, repository: Path, worktree: Path, branch: str, commit: str) -> None:
+    def fingerprint(self, repository: Path, workplace: Path) -> Fingerprint:
         with self._lock:
-            self.branches[branch] = commit
-            self.worktrees[worktree] = (branch, dict(self.files(commit)))
-
-    def fingerprint(self, repository: Path, worktree: Path) -> Fingerprint:
-        with self._lock:
-            if worktree not in self.worktrees:
+            if self.look_at(repository, workplace) != "whole":
                 return Fingerprint(tree_hash="", workspace_hash="")
-            _, files = self.worktrees[worktree]
-            tree = _digest(sorted(files.items()))
+            tree = _digest(sorted(self.workplaces[workplace].items()))
             return Fingerprint(tree_hash=tree, workspace_hash=f"w{tree}")
 
-    def remove_worktree(self, repository: Path, worktree: Path, branch: str | None) -> None:
+    def remove_workplace(self, repository: Path, workplace: Path, branch: str | None) -> None:
         with self._lock:
-            self.worktrees.pop(worktree, None)
+            self.workplaces.pop(workplace, None)
+            self.spoiled.pop(workplace, None)
+            self.taken.pop(workplace.name, None)
             if branch is not None:
                 self.branches.pop(branch, None)
 
@@ -124,7 +156,15 @@ class MemoryGit:
                 if lost:
                     ref = f"refs/steersman/conflicts/{run_id}/{contribution.subtask_id}"
                     self.conflicts.add(ref)
-                    conflicts.append(PathConflict(branch=contribution.branch, paths=lost, ref=ref))
+                    conflicts.append(
+                        PathConflict(
+                            branch=contribution.branch,
+                            paths=lost,
+                            ref=ref,
+                            subtask_id=contribution.subtask_id,
+                            replaced=head,
+                        )
+                    )
                 head = self._commit(files, (head, contribution.commit), f"{at} {message}").commit
             named, changed = self._named(head), self.files(head) != self.files(base)
             return Integrated(commit=named.commit, tree=named.tree, has_changes=changed, conflicts=tuple(conflicts))
@@ -147,13 +187,27 @@ class MemoryGit:
             if self.dirty:
                 return MergeOutcome(state="blocked", reason="repository_dirty")
             old = self.branches[branch]
+            at_old = self._named(old).tree
+            if approved.commit in self._ancestors(old):
+                return MergeOutcome(state="merged", commit=old, old=old, old_tree=at_old, tree=at_old)
             if old in self._ancestors(approved.commit):
-                return MergeOutcome(state="merged", commit=approved.commit, old=old)
+                return MergeOutcome(
+                    state="merged", commit=approved.commit, old=old, old_tree=at_old, tree=approved.tree
+                )
             files, lost = self._merged(old, approved.commit)
             if lost:
-                return MergeOutcome(state="conflicted", old=old, conflicting_paths=lost)
+                return MergeOutcome(state="conflicted", old=old, old_tree=at_old, conflicting_paths=lost)
             made = self._commit(files, (old, approved.commit), f"{at} {message}")
-            return MergeOutcome(state="merged", commit=made.commit, old=old)
+            common = self.files(self._parted(old, approved.commit))
+            meets = _changed(common, self.files(old)) & _changed(common, self.files(approved.commit))
+            return MergeOutcome(
+                state="merged",
+                commit=made.commit,
+                old=old,
+                old_tree=at_old,
+                tree=made.tree,
+                meets=tuple(sorted(meets)),
+            )
 
     def merge(self, repository: Path, branch: str, old: str, new: str) -> MergeOutcome:
         with self._lock:
@@ -163,8 +217,7 @@ class MemoryGit:
             return MergeOutcome(state="merged", commit=new, old=old)
 
     def changed_files(self, repository: Path, base: str, head: str) -> Sequence[ChangedFile]:
-        before, after = self.files(base), self.files(head)
-        paths = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+        paths = sorted(_changed(self.files(base), self.files(head)))
         return [ChangedFile(path=path, status="modified", added_lines=1, removed_lines=0) for path in paths]
 
     def _commit(self, files: Files, parents: tuple[str, ...], message: str) -> Commit:
@@ -185,15 +238,21 @@ class MemoryGit:
                 left.extend(self._commits[at][1])
         return found
 
-    def _merged(self, ours: str, theirs: str) -> tuple[Files, tuple[str, ...]]:
+    def _parted(self, ours: str, theirs: str) -> str:
         behind = self._ancestors(ours)
         shared = [at for at in self._ancestors(theirs) if at in behind]
-        best = next(at for at in shared if not any(at in self._ancestors(other)[1:] for other in shared))
-        common = self.files(best)
+        return next(at for at in shared if not any(at in self._ancestors(other)[1:] for other in shared))
+
+    def _merged(self, ours: str, theirs: str) -> tuple[Files, tuple[str, ...]]:
+        common = self.files(self._parted(ours, theirs))
         mine, other, lost = dict(self.files(ours)), self.files(theirs), list[str]()
         for path in sorted(mine.keys() | other.keys() | common.keys()):
+            merged = _merged_text(common.get(path, ""), mine.get(path, ""), other.get(path, ""))
             was, here, there = common.get(path), mine.get(path), other.get(path)
             if there == was or there == here:
+                continue
+            if here != was and merged is not None and None not in (was, here, there):
+                mine[path] = merged
                 continue
             if here != was:
                 lost.append(path)
@@ -201,6 +260,23 @@ class MemoryGit:
             if there is not None:
                 mine[path] = there
         return mine, tuple(lost)
+
+
+def _changed(before: Files, after: Files) -> set[str]:
+    return {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+
+
+def _merged_text(was: str, here: str, there: str) -> str | None:
+    """Return both sides' lines where they changed different ones, None where that is not so simple."""
+    lines = [text.split("\n") for text in (was, here, there)]
+    if len({len(found) for found in lines}) > 1:
+        return None
+    merged: list[str] = []
+    for old, mine, other in zip(*lines, strict=True):
+        if mine != old and other not in (old, mine):
+            return None
+        merged.append(other if mine == old else mine)
+    return "\n".join(merged)
 
 
 class Session:
@@ -221,7 +297,7 @@ class Session:
     @property
     def files(self) -> Files:
         """The worktree's files, to read and to change."""
-        return self._agents.git.worktrees[self.request.cwd][1]
+        return self._agents.git.workplaces[self.request.cwd]
 
     def prompt(self, text: str, observer: TurnObserver) -> TurnEnded:
         if self.killed.is_set():
@@ -287,13 +363,13 @@ class ScriptedAgents:
 
     def __init__(self, git: MemoryGit) -> None:
         self.git = git
+        git.is_at_work = lambda place: any(s.request.cwd == place and not s.stopped for s in self.alive)
         self.behave: Behaviour = writes_its_part
         self.sessions: dict[str, list[str]] = {}
-        #: Where each of them was opened.
-        self.places: dict[str, Path] = {}
-        #: How often it fails to forget.
-        self.failing_to_forget = 0
+        #: The run in whose home each of them is.
+        self.homes: dict[str, str] = {}
         self.alive: set[Session] = set()
+        self.isolation: Literal["bubblewrap", "none"] = "bubblewrap"
         self.prompts: list[tuple[str, str]] = []
         self.opened = 0
 
@@ -309,19 +385,15 @@ class ScriptedAgents:
         if request.session_id is not None and session_id not in self.sessions:
             raise AgentFailed("session_not_found", session_id, retryable=False)
         self.sessions.setdefault(session_id, [])
-        self.places.setdefault(session_id, request.cwd)
+        self.homes.setdefault(session_id, request.run_id)
         session = Session(self, request, session_id)
         self.alive.add(session)
         return session
 
-    def forget(self, model_id: str, directories: Sequence[Path]) -> bool:
-        if self.failing_to_forget:
-            self.failing_to_forget -= 1
-            raise AgentFailed("agent_exited", "it died", retryable=True)
-        for session_id, place in list(self.places.items()):
-            if place in directories:
-                del self.sessions[session_id], self.places[session_id]
-        return True
+    def forget(self, run_ids: Sequence[str]) -> None:
+        for session_id, run_id in list(self.homes.items()):
+            if run_id in run_ids:
+                del self.sessions[session_id], self.homes[session_id]
 
     def prompted(self, run_id: str) -> list[str]:
         """Return the prompts that a run's agents were given."""
@@ -344,7 +416,9 @@ class MemorySignals:
 class NoCommands:
     """Commands that nobody runs here."""
 
-    def run(self, command: Sequence[str], cwd: Path, timeout_seconds: float) -> CommandResult:
+    def run(
+        self, command: Sequence[str], cwd: Path, timeout_seconds: float, reads: Sequence[Path] = ()
+    ) -> CommandResult:
         raise AssertionError("no gate of these projects runs a command")
 
     def kill(self, cwd: Path) -> None:

@@ -194,21 +194,21 @@ class Service:
 
     # Step by step
 
-    def drive(self) -> Run:
+    def drive(self, run_id: str = "r") -> Run:
         """Do what is outstanding in this thread until only a person can go on; die and start again when the log fails."""
         for _ in range(MAX_ROUNDS):
             try:
-                if not self._round():
-                    return self.run
+                if not self._round(run_id):
+                    return self.runs.run(run_id)
             except LogUnavailable:
                 self.restart()
-        raise AssertionError(f"the run does not come to rest: {next_effects(self.run)}")
+        raise AssertionError(f"the run does not come to rest: {next_effects(self.runs.run(run_id))}")
 
-    def _round(self) -> bool:
+    def _round(self, run_id: str) -> bool:
         team = replay(self.log.read_stream("project/p")).team
-        while self.shop.decide("r", lambda run: advance(run, self.clock.now(), team)):
+        while self.shop.decide(run_id, lambda run: advance(run, self.clock.now(), team)):
             pass
-        effects = next_effects(self.run)
+        effects = next_effects(self.runs.run(run_id))
         for effect in effects:
             carry_out(effect, self.shop)
         return bool(effects)

@@ -354,7 +354,7 @@ def test_a_planner_that_dies_fails_its_run_with_a_typed_reason(service: Service)
     service.serve(open_runs=["r"])
     run = service.wait(lambda run: run.worktrees_removed)
     assert (run.status, run.result) == ("failed", "agent_exited")
-    assert not service.git.worktrees
+    assert not service.git.workplaces
 
 
 def test_a_stop_while_the_planner_works_ends_the_run_as_stopped(service: Service) -> None:

@@ -111,7 +111,7 @@ def test_a_run_at_its_gate_is_stopped_and_erased() -> None:
     assert service.drive().erased
     assert words_of(service) == []
     assert set(service.git.branches) == {"main"}
-    assert not service.git.worktrees
+    assert not service.git.workplaces
     assert not service.git.conflicts
     assert not service.agents.alive
     assert not service.agents.sessions
@@ -123,20 +123,6 @@ def test_a_run_at_its_gate_is_stopped_and_erased() -> None:
     assert [(f.position, f.stream, f.version, f.topic) for f in after[: len(before)]] == [
         (f.position, f.stream, f.version, f.topic) for f in before
     ]
-
-
-def test_an_agent_that_cannot_forget_is_named_and_keeps_nothing_else_waiting() -> None:
-    service = at_the_gate()
-    service.agents.failing_to_forget = 1_000
-    delete(service)
-    assert service.drive().erased
-    assert [event.kept_by_agents for event in service.told(RunErased)] == [("rehearsal",)]
-    assert words_of(service) == []
-    service = at_the_gate()
-    service.agents.failing_to_forget = 1
-    delete(service)
-    assert service.drive().erased
-    assert not service.agents.sessions
 
 
 def appends_of_the_story() -> int:
@@ -162,7 +148,7 @@ def test_a_fault_at_any_append_of_a_deletion_leaves_no_word(fault_at: int, store
     assert service.drive().erased
     assert words_of(service) == []
     assert set(service.git.branches) == {"main"}
-    assert not service.git.worktrees
+    assert not service.git.workplaces
     assert len(service.told(RunErased)) == 1
     assert len(service.told(RunCancelled)) == 1
 

@@ -51,7 +51,7 @@ def test_a_fault_at_any_append_changes_nothing_about_the_end(fault_at: int, stor
     assert run.plan is not None
     assert run.plan.steering_iterations == 1
     assert not service.agents.alive
-    assert not service.git.worktrees
+    assert not service.git.workplaces
     assert set(service.git.branches) == {"main"}
     told = [prompt for child in run.children for prompt in service.agents.prompted(child)]
     assert sum("Better, please." in prompt for prompt in told) in (1, 2), "again only where the first was not seen"

@@ -12,6 +12,7 @@ from steersman.application.driving import drive_runs
 from steersman.application.effects import pause_worker
 from steersman.application.effects.carry_out import carry_out
 from steersman.application.effects.workshop import Closing
+from steersman.application.git_port import WorkplaceState
 from steersman.application.log_port import LogUnavailable
 from steersman.domain import child_ends
 from steersman.domain.child_run import Paused
@@ -38,16 +39,17 @@ def carry(service: Service, kind: type[Any]) -> None:
 
 def just_before_the_agent_starts(service: Service, say: Callable[[], None]) -> None:
     """Let *say* happen after the child's thread has read the log, and before it has an agent."""
-    ensure, calls = service.git.ensure_worktree, list[int]()
+    look, said = service.git.look_at, list[int]()
 
-    def hooked(*args: Any) -> None:
-        ensure(*args)
-        calls.append(1)
-        # The first call makes the worktree, the second one is the last thing before the agent is opened.
-        if len(calls) == 2:
+    def hooked(*args: Any) -> WorkplaceState:
+        found = look(*args)
+        # It is the last thing before the agent is opened.
+        if not said:
+            said.append(1)
             say()
+        return found
 
-    service.git.ensure_worktree = hooked
+    service.git.look_at = hooked
 
 
 def test_an_abort_that_finds_no_agent_keeps_one_from_being_started() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnObserver
-from steersman.application.effects import work_on_subtask
+from steersman.application.effects import child_workplace
 from steersman.domain import steering
 from steersman.domain.agent_output import ToolCalled, ToolReturned
 from steersman.domain.child_run import RunFailed, SessionOpened, TurnInterrupted, TurnOpened
@@ -16,7 +16,7 @@ from steersman.tests.application.service import Service, part
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits that fail are tried again at once."""
-    monkeypatch.setattr(work_on_subtask, "COMMIT_BACK_OFF_SECONDS", 0.0)
+    monkeypatch.setattr(child_workplace, "COMMIT_BACK_OFF_SECONDS", 0.0)
 
 
 def states(service: Service, directive_id: str) -> list[str]:
@@ -237,19 +237,6 @@ def test_a_turn_that_is_cut_off_twenty_times_is_given_up() -> None:
     (failed,) = service.told(RunFailed)
     assert failed.error_code == "agent_interrupted_too_often"
     assert len(service.told(TurnOpened)) == 1
-
-
-@pytest.mark.parametrize("reason", ["refusal", "max_tokens"])
-def test_a_turn_that_ends_without_a_result_fails_its_child(reason: str) -> None:
-    from steersman.application.agent_port import TurnEnded
-
-    service = Service()
-    service.start(part("One"))
-    service.agents.behave = lambda *_: TurnEnded(stop_reason=reason, message="")
-    service.drive()
-    assert [e.error_code for e in service.told(RunFailed)] == [
-        "agent_refused" if reason == "refusal" else "agent_turn_limit"
-    ]
 
 
 def test_a_child_that_changes_nothing_is_complete_and_the_gate_says_so() -> None:

@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from steersman.adapters.acp.agents import AcpAgents
+from steersman.adapters.agents_file import read_agents
+from steersman.adapters.processes.bubblewrap import find_box
 from steersman.application.agent_port import AgentFailed, Agents, AgentSession, SessionRequest
 from steersman.tests.live_agents import (
     InBackground,
     Recorder,
     is_alive,
+    outside,
     script,
     size_of,
     state_of,
@@ -23,12 +26,14 @@ from steersman.tests.live_agents import (
 def worktree(tmp_path: Path) -> Path:
     directory = tmp_path / "worktree"
     directory.mkdir()
+    find_box().give(directory)
     return directory
 
 
-@pytest.fixture
-def agents(tmp_path: Path) -> Iterator[Agents]:
-    with AcpAgents(None, tmp_path / "data") as opened:
+@pytest.fixture(params=["bubblewrap", "none"])
+def agents(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Agents]:
+    data = tmp_path / "data"
+    with AcpAgents(read_agents(None, data), data, box=find_box(request.param, hidden=[data])) as opened:
         yield opened
 
 
@@ -50,7 +55,8 @@ def spawn(session: AgentSession, worktree: Path) -> int:
     """Let the agent leave a detached writer behind; return its pid once it writes."""
     canary = worktree / "canary.txt"
     session.prompt(script({"spawn": {"path": "canary.txt", "every_ms": 100, "detached": True}}), Recorder())
-    return int(wait_until(lambda: canary.exists() and canary.read_text().split(" ")[0], "the writer writes"))
+    pid = int(wait_until(lambda: canary.exists() and canary.read_text().split(" ")[0], "the writer writes"))
+    return outside(pid, worktree)
 
 
 def test_the_default_is_first_among_the_known_and_is_what_none_resolves_to(agents: Agents) -> None:
@@ -230,11 +236,12 @@ def test_closing_ends_the_agent_and_what_it_left_behind(
     session.close()
 
 
-def test_closing_ends_an_agent_that_does_not_want_to(session: AgentSession) -> None:
+def test_closing_ends_an_agent_that_does_not_want_to(session: AgentSession, worktree: Path) -> None:
     observer = Recorder()
     steps = ({"run": ["sh", "-c", "echo $PPID"]}, {"hang": {"ignore_cancel": True, "ignore_term": True}})
     turn = InBackground(lambda: session.prompt(script(*steps), observer))
-    agent = int(wait_until(lambda: observer.of("tool_result"), "the agent told its pid")[0].text.split()[0])
+    told = int(wait_until(lambda: observer.of("tool_result"), "the agent told its pid")[0].text.split()[0])
+    agent = outside(told, worktree)
     assert is_alive(agent)
     session.close()
     assert not is_alive(agent)
@@ -261,28 +268,25 @@ def test_the_agents_environment_holds_the_run_and_none_of_the_services_secrets(
     assert "TOKEN" not in told
 
 
-def test_an_agent_forgets_every_session_of_a_directory_and_no_other(agents: Agents, tmp_path: Path) -> None:
-    places = [tmp_path / name for name in ("kept", "one", "two")]
-    sessions: dict[Path, str] = {}
-    for place in places:
-        place.mkdir()
-        session = agents.open(SessionRequest(model_id="rehearsal", run_id="run-1", cwd=place))
-        session.prompt(script({"say": f"hello {place.name}"}), Recorder())
-        sessions[place] = session.session_id
+def test_nothing_is_left_of_a_run_that_is_forgotten_and_everything_of_another(
+    agents: Agents, worktree: Path, tmp_path: Path
+) -> None:
+    sessions: dict[str, str] = {}
+    for run_id in ("kept", "one", "two"):
+        session = agents.open(SessionRequest(model_id="rehearsal", run_id=run_id, cwd=worktree))
+        session.prompt(script({"say": f"hello {run_id}"}), Recorder())
+        sessions[run_id] = session.session_id
         session.close()
-    assert agents.forget("rehearsal/any", [*places[1:], tmp_path / "never there"])
-    assert agents.forget("rehearsal", places[1:])
-    for place in places[1:]:
-        request = SessionRequest(model_id="rehearsal", run_id="run-1", cwd=place, session_id=sessions[place])
+    agents.forget(["one", "two", "never there"])
+    agents.forget(["one"])
+    for run_id in ("one", "two"):
+        request = SessionRequest(model_id="rehearsal", run_id=run_id, cwd=worktree, session_id=sessions[run_id])
         with pytest.raises(AgentFailed) as failed:
             agents.open(request)
         assert failed.value.code == "session_not_found"
-    found = agents.open(
-        SessionRequest(model_id="rehearsal", run_id="run-1", cwd=places[0], session_id=sessions[places[0]])
-    )
+    found = agents.open(SessionRequest(model_id="rehearsal", run_id="kept", cwd=worktree, session_id=sessions["kept"]))
     assert "hello kept" in found.history
     found.close()
-    held = [path.read_bytes() for path in (tmp_path / "data" / "rehearsal").rglob("*") if path.is_file()]
+    held = [path.read_bytes() for path in (tmp_path / "data" / "homes").rglob("*") if path.is_file()]
     assert held
     assert not [words for words in held if b"hello one" in words or b"hello two" in words]
-    assert not agents.forget("nobody", places)

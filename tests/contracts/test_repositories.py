@@ -15,6 +15,7 @@ from steersman.application.git_port import Contribution, GitConflict, Repositori
 
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 T = TypeVar("T")
+CONFLICTS = "refs/steersman/conflicts"
 
 
 def git(root: Path, *args: str) -> str:
@@ -47,9 +48,9 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def repositories() -> Repositories:
+def repositories(tmp_path: Path) -> Repositories:
     """The adapter under the contract."""
-    return GitRepositories()
+    return GitRepositories(tmp_path / "scratch")
 
 
 def twice(call: Callable[[], T]) -> T:
@@ -66,23 +67,25 @@ def test_a_run_from_its_base_to_the_merge_every_step_taken_twice(
     assert twice(lambda: repositories.tip(repository, "main")) == base
     contributions: list[Contribution] = []
     for number, line in ((1, 0), (2, 8), (3, 0)):
-        tree, branch = tmp_path / f"run{number}", f"steersman/run{number}"
-        twice(lambda: repositories.ensure_worktree(repository, tree, branch, base.commit))  # noqa: B023
+        tree, branch = tmp_path / "places" / f"run{number}", f"steersman/run{number}"
+        twice(lambda: repositories.make_workplace(repository, tree, base.commit))  # noqa: B023
+        assert twice(lambda: repositories.look_at(repository, tree)) == "whole"  # noqa: B023
         lines = (tree / "shared.txt").read_text().splitlines()
         lines[line] = f"by child {number}"
         (tree / "shared.txt").write_text("\n".join(lines) + "\n")
-        made = twice(lambda: repositories.commit_worktree(repository, tree, branch, base.commit, AT, "Work"))  # noqa: B023
+        made = twice(lambda: repositories.commit_workplace(repository, tree, base.commit, AT, "Work"))  # noqa: B023
+        twice(lambda: repositories.point_branch(repository, branch, None, made.commit))  # noqa: B023
         contributions.append(Contribution(subtask_id=number, branch=branch, commit=made.commit))
 
     assembled = twice(lambda: repositories.integrate(repository, "run", base.commit, contributions, AT, "Assemble"))
     assert [(conflict.branch, conflict.paths) for conflict in assembled.conflicts] == [
         ("steersman/run3", ("shared.txt",))
     ]
-    assert git(repository, "for-each-ref", "--format=%(refname)", "refs/steersman") == assembled.conflicts[0].ref
+    assert git(repository, "for-each-ref", "--format=%(refname)", CONFLICTS) == assembled.conflicts[0].ref
     repositories.remove_conflicts(repository, "another")
     assert git(repository, "rev-parse", "--verify", assembled.conflicts[0].ref)
     twice(lambda: repositories.remove_conflicts(repository, "run"))
-    assert git(repository, "for-each-ref", "refs/steersman") == ""
+    assert git(repository, "for-each-ref", CONFLICTS) == ""
     twice(lambda: repositories.point_branch(repository, "steersman/integration/run", None, assembled.commit))
     [changed] = twice(lambda: repositories.changed_files(repository, base.commit, assembled.commit))
     assert (changed.path, changed.status) == ("shared.txt", "modified")
@@ -102,9 +105,11 @@ def test_a_run_from_its_base_to_the_merge_every_step_taken_twice(
     assert (repository / "shared.txt").read_text().splitlines()[0] == "by child 3"
 
     for number in (1, 2, 3):
-        twice(lambda: repositories.remove_worktree(repository, tmp_path / f"run{number}", f"steersman/run{number}"))  # noqa: B023
-    twice(lambda: repositories.remove_worktree(repository, tmp_path / "none", "steersman/integration/run"))
+        place, branch = tmp_path / f"places/run{number}", f"steersman/run{number}"
+        twice(lambda: repositories.remove_workplace(repository, place, branch))  # noqa: B023
+    twice(lambda: repositories.remove_workplace(repository, tmp_path / "places/none", "steersman/integration/run"))
     assert git(repository, "branch", "--format=%(refname:short)") == "main"
+    assert git(repository, "for-each-ref", "refs/steersman") == ""
     assert git(repository, "worktree", "list", "--porcelain").count("worktree ") == 1
     git(repository, "fsck", "--strict")
     assert not list(repository.rglob("*.lock"))
@@ -114,10 +119,10 @@ def test_one_adapter_serves_many_threads(repositories: Repositories, repository:
     base = repositories.inspect(repository).tip.commit
 
     def work(number: int) -> str:
-        tree, branch = tmp_path / f"t{number}", f"steersman/t{number}"
-        repositories.ensure_worktree(repository, tree, branch, base)
+        tree = tmp_path / f"t{number}"
+        repositories.make_workplace(repository, tree, base)
         (tree / f"{number}").write_text("x\n")
-        return repositories.commit_worktree(repository, tree, branch, base, AT, "Work").commit
+        return repositories.commit_workplace(repository, tree, base, AT, "Work").commit
 
     with ThreadPoolExecutor(8) as threads:
         made = list(threads.map(work, range(16)))
@@ -158,7 +163,7 @@ def test_a_directory_that_cannot_serve_says_why(repositories: Repositories, repo
     assert code_of(repositories, tmp_path / "other") == "unsupported_repository"
     git(repository, "config", "core.repositoryformatversion", "1")
     git(repository, "config", "extensions.partialClone", "origin")
-    assert code_of(repositories, repository) == "unsupported_repository"
+    assert code_of(repositories, repository) == "partial_clone"
 
 
 def test_a_link_to_a_repository_is_resolved(repositories: Repositories, repository: Path, tmp_path: Path) -> None:
@@ -177,18 +182,6 @@ def test_a_branch_that_is_not_there_has_no_tip(repositories: Repositories, repos
     assert refused.value.code == "workspace_missing"
 
 
-def test_no_git_is_started(
-    repositories: Repositories, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    base = repositories.inspect(repository).tip.commit
-    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    repositories.ensure_worktree(repository, tmp_path / "w", "steersman/w", base)
-    (tmp_path / "w/new").write_text("x\n")
-    made = repositories.commit_worktree(repository, tmp_path / "w", "steersman/w", base, AT, "Work")
-    assert repositories.merge(repository, "main", base, made.commit).state == "merged"
-    repositories.remove_worktree(repository, tmp_path / "w", "steersman/w")
-
-
 def test_hooks_and_garbage_collection_do_not_run(repositories: Repositories, repository: Path, tmp_path: Path) -> None:
     hooks = repository / ".git/hooks"
     hooks.mkdir()
@@ -197,9 +190,9 @@ def test_hooks_and_garbage_collection_do_not_run(repositories: Repositories, rep
         (hooks / name).chmod(0o755)
     git(repository, "config", "gc.auto", "1")
     base = repositories.inspect(repository).tip.commit
-    repositories.ensure_worktree(repository, tmp_path / "w", "steersman/w", base)
+    repositories.make_workplace(repository, tmp_path / "w", base)
     (tmp_path / "w/new").write_text("x\n")
-    made = repositories.commit_worktree(repository, tmp_path / "w", "steersman/w", base, AT, "Work")
+    made = repositories.commit_workplace(repository, tmp_path / "w", base, AT, "Work")
     repositories.merge(repository, "main", base, made.commit)
     assert not (tmp_path / "ran").exists()
     assert not list((repository / ".git/objects/pack").glob("*.pack"))

@@ -3,6 +3,7 @@
 import pytest
 
 from steersman.domain import child_ends, steering, turns
+from steersman.domain.bad_ends import STALLED, BadEnd
 from steersman.domain.child_run import MAX_INTERRUPTIONS
 from steersman.domain.directive import SteeringDecided
 from steersman.domain.effects import ResumeWorker
@@ -10,11 +11,11 @@ from steersman.domain.steering import MAX_QUEUED, QueueFull
 from steersman.tests.domain.fleet import Fleet, part
 
 WORDS = "Use metres."
-STALL_SECONDS = 300
+STALL = BadEnd(code=STALLED, message="Silence.", stall_seconds=300)
 
 
 def stall(fleet: Fleet, subtask_id: int) -> None:
-    fleet.put(child_ends.give_up_stalled(fleet.run, fleet.child_id(subtask_id), fleet.now, STALL_SECONDS))
+    fleet.put(child_ends.end_badly(fleet.run, fleet.child_id(subtask_id), fleet.now, STALL))
     fleet.settle()
 
 

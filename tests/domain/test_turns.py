@@ -3,6 +3,7 @@
 import pytest
 
 from steersman.domain import child_ends, turns
+from steersman.domain.bad_ends import STALLED, BadEnd
 from steersman.domain.child_run import (
     MAX_INTERRUPTIONS,
     AssembleReady,
@@ -194,11 +195,11 @@ def test_a_dependants_base_is_rebuilt_only_when_it_is_outdated() -> None:
 
 def test_an_agent_that_stalls_starts_afresh_three_times_and_then_has_failed() -> None:
     fleet = Fleet(part("One"))
-    seen = []
+    stall, seen = BadEnd(code=STALLED, message="Silence.", stall_seconds=300), list[str]()
     for n in range(4):
         fleet.start(1)
         seen.append(fleet.child_id(1))
-        fleet.put(child_ends.give_up_stalled(fleet.run, fleet.child_id(1), fleet.now, 300))
+        fleet.put(child_ends.end_badly(fleet.run, fleet.child_id(1), fleet.now, stall))
         assert fleet.run.children[seen[-1]].status == "failed"
         fleet.settle()
         assert fleet.subtask(1).recovery_attempts == min(n + 1, 3)

@@ -15,6 +15,7 @@ import pytest
 import uvicorn
 
 from steersman.adapters.acp.agents import AcpAgents
+from steersman.adapters.agents_file import read_agents
 from steersman.adapters.feed_hub import FeedHub
 from steersman.adapters.git.repositories import GitRepositories
 from steersman.adapters.memory import MemoryLog, MemoryWakeups, SystemClock
@@ -24,6 +25,7 @@ from steersman.application.caller import service
 from steersman.application.run_log import RunLog
 from steersman.domain import child_ends, dispatch, review, turns
 from steersman.domain.agent_output import MessageDelta
+from steersman.domain.assembly import ConflictAutoResolved
 from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.child_run import output_stream
 from steersman.domain.event import Draft, Text
@@ -160,7 +162,7 @@ class Story:
         self.decide(lambda run: child_ends.settle_child(run, child, at))
         return child
 
-    def to_gate(self) -> Commit:
+    def to_gate(self, *conflicts: ConflictAutoResolved) -> Commit:
         """Start a run and take it to its human gate; return what stands there."""
         self.start()
         self.advance()
@@ -170,7 +172,7 @@ class Story:
         self.advance()
         made = self.assembled()
         self.decide(
-            lambda run: review.integrate(run, made, of_round=run.assembly.round, has_changes=True, conflicts=())
+            lambda run: review.integrate(run, made, of_round=run.assembly.round, has_changes=True, conflicts=conflicts)
         )
         self.decide(review.pass_gates)
         return made
@@ -242,8 +244,8 @@ def opened(data: Path) -> Iterator[Services]:
         runs=RunLog(log, clock),
         clock=clock,
         views=views,
-        repositories=GitRepositories(),
-        agents=AcpAgents(None, data),
+        repositories=GitRepositories(data / "scratch"),
+        agents=AcpAgents(read_agents(None, data), data),
         tokens=tokens,
         feed=FeedHub(log, wakeups, poll_seconds=0.1),
         data_dir=data,

@@ -26,13 +26,14 @@ class Worker:
         self.id = story.child(1)
         self.tree = tmp_path / "trees" / self.id
         self.branch = story.run.children[self.id].branch
-        self.git = GitRepositories()
+        self.git = GitRepositories(tmp_path / "scratch")
 
     def prepare(self) -> "Worker":
         """Make the worktree, and say so on the log."""
         base = self.story.run.base
         self.tree.parent.mkdir()
-        self.git.ensure_worktree(self.story.repository, self.tree, self.branch, base.commit)
+        self.git.make_workplace(self.story.repository, self.tree, base.commit)
+        self.git.point_branch(self.story.repository, self.branch, None, base.commit)
         self.story.decide(lambda run: turns.prepare_worktree(run, self.id, base, str(self.tree), AT))
         self.story.decide(lambda run: turns.open_session(run, self.id, "session", ()))
         self.story.decide(lambda run: turns.open_turn(run, self.id))
@@ -41,7 +42,8 @@ class Worker:
     def commit(self) -> Commit:
         """End the turn and commit what is there."""
         parent = self.story.run.children[self.id].head
-        made = self.git.commit_worktree(self.story.repository, self.tree, self.branch, parent.commit, AT, "Worked")
+        made = self.git.commit_workplace(self.story.repository, self.tree, parent.commit, AT, "Worked")
+        self.git.point_branch(self.story.repository, self.branch, parent.commit, made.commit)
         self.story.decide(lambda run: turns.start_turn(run, self.id))
         self.story.decide(lambda run: turns.end_turn(run, self.id, "end_turn"))
         self.story.decide(lambda run: turns.commit_tree(run, self.id, made))

@@ -1,0 +1,282 @@
+"""
+Move the files of a user's checkout from one commit to another, with an index beside the user's own.
+
+Whether anything stands in the way is git's to say. Cut short and done again, it goes on from any state between the two.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from .shell import Failed, Git
+
+SETTINGS = {"core.quotePath": "false", "core.splitIndex": "false", "checkout.workers": "0", "core.fsync": "none"}
+LINK = "160000"
+NOTHING = "000000"
+#: Ends the word for a failure after which files may have moved.
+HALF_WAY = ":half_way"
+
+
+def run(request: Any) -> None:
+    """Answer with nothing, or with what stands in the way."""
+    landing = _Landing(request)
+    if request["mode"] == "check":
+        landing.check()
+    elif request["mode"] == "move":
+        landing.check()
+        landing.move()
+    else:
+        landing.finish()
+    print(json.dumps({}))
+
+
+class _Change:
+    """What differs at a path between the two commits."""
+
+    def __init__(self, head: bytes, path: bytes) -> None:
+        said = head.decode().split(" ")
+        self.old_mode, self.new_mode = said[0][1:], said[1]
+        self.old, self.new = said[2], said[3]
+        self.path = path
+
+    @property
+    def is_link(self) -> bool:
+        return LINK in (self.old_mode, self.new_mode)
+
+
+class _Landing:
+    def __init__(self, request: Any) -> None:
+        self._request = request
+        self._root = os.fsencode(request["root"])
+        os.chdir(self._root)
+        self._old, self._new = request["old"], request["new"]
+        places = {
+            "GIT_DIR": request["control"],
+            "GIT_WORK_TREE": request["root"],
+            "GIT_INDEX_FILE": request["copy"],
+            "GIT_CONFIG_GLOBAL": request["users"],
+        }
+        self._git = Git(request["git"], {**request["nothing_runs"], **SETTINGS}, **places)
+        with suppress(FileNotFoundError):
+            os.unlink(request["copy"] + ".lock")
+        with suppress(FileNotFoundError):
+            # With its time, by which git knows which files may have changed unseen.
+            shutil.copy2(os.path.join(request["control"], "index"), request["copy"])
+        said = self._git.records("diff-tree", "-r", "-z", "--raw", "--no-renames", self._old, self._new)
+        self._changes = [_Change(head, path) for head, path in zip(said[::2], said[1::2], strict=True)]
+        self._modes = self._git.try_("config", "--type=bool", "core.fileMode")[1].strip() != b"false"
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self._git.try_("update-index", "-q", "--refresh")
+
+    def check(self) -> None:
+        """Raise Failed if anything stands in the way."""
+        if self._git.output("ls-files", "--unmerged", "-z"):
+            raise Failed("repository_dirty", "there are conflicts")
+        for arguments in (
+            ("diff-index", "--cached", "--quiet", self._old),
+            ("diff-files", "--quiet", "--ignore-submodules=all"),
+        ):
+            code, _ = self._git.try_(*arguments)
+            if code > 1:
+                raise Failed("git_failed", self._git.words)
+            if code:
+                raise Failed("repository_dirty", "there are changes that are not committed")
+        if not self._changes:
+            return
+        self._check_free()
+        self._adopt()
+        code, _ = self._git.try_("read-tree", "-m", "-u", "--dry-run", self._old, self._new)
+        if code:
+            raise Failed(_reason(self._git.words), self._git.words)
+        self._try_filters()
+
+    def _check_free(self) -> None:
+        """Raise Failed where something untracked, ignored or not, stands in the way: git would write over what is ignored."""
+        changed = {change.path: change for change in self._changes}
+        coming = [change for change in self._changes if change.new_mode != NOTHING]
+        here = [change.path for change in coming if change.old_mode == NOTHING]
+        found = self._contents(here)
+        for change in coming:
+            above = change.path
+            while above := above.rpartition(b"/")[0]:
+                if self._bars(above, changed):
+                    raise Failed("untracked_would_be_overwritten", os.fsdecode(above))
+            becomes_file = change.old_mode == LINK != change.new_mode
+            if change.old_mode != NOTHING and not becomes_file:
+                continue
+            if found.get(change.path, ("", ""))[1] != change.new and self._is_taken(change, changed):
+                raise Failed("untracked_would_be_overwritten", os.fsdecode(change.path))
+
+    def _bars(self, path: bytes, changed: dict[bytes, "_Change"]) -> bool:
+        """Return whether what stands at a path neither is a directory to write in nor makes room for one."""
+        found = _lstat(path)
+        if found is None:
+            return False
+        if path in changed and changed[path].old_mode == LINK:
+            # A submodule's files are its own repository's, and git does not see ours among them.
+            return not stat.S_ISDIR(found.st_mode) or any(_files(path))
+        return not stat.S_ISDIR(found.st_mode) and path not in changed
+
+    def _is_taken(self, change: "_Change", changed: dict[bytes, "_Change"]) -> bool:
+        found = _lstat(change.path)
+        if found is None:
+            return False
+        if change.new_mode == LINK or not stat.S_ISDIR(found.st_mode):
+            return True
+        return any(path not in changed for path in _files(change.path))
+
+    def _try_filters(self) -> None:
+        """Run the filters of the new files aside. What fails must fail before anything moves."""
+        paths = b"".join(change.path + b"\0" for change in self._changes if change.new_mode.startswith("100"))
+        if not paths:
+            return
+        aside = self._git.with_environment(GIT_INDEX_FILE=os.path.join(self._request["room"], "index-of-new"))
+        aside.output("read-tree", self._new)
+        said = aside.records("check-attr", "--cached", "-z", "--stdin", "filter", given=paths)
+        filtered = [
+            path
+            for path, _, value in zip(said[::3], said[1::3], said[2::3], strict=True)
+            if value not in (b"unspecified", b"unset")
+        ]
+        if filtered:
+            prefix = os.path.join(self._request["room"], "tried") + "/"
+            given = b"".join(path + b"\0" for path in filtered)
+            code, _ = aside.try_("checkout-index", "-f", f"--prefix={prefix}", "-z", "--stdin", given=given)
+            if code or any(not os.path.lexists(os.fsencode(prefix) + path) for path in filtered):
+                raise Failed("filter_failed", aside.words)
+            shutil.rmtree(prefix)
+
+    def _adopt(self) -> None:
+        """Take untracked files that are the new ones already into the index as they are."""
+        coming = {change.path: change for change in self._changes if change.old_mode == NOTHING}
+        found = self._contents(list(coming))
+        self._edit(
+            [change for path, change in coming.items() if self._is(found.get(path), change.new_mode, change.new)]
+        )
+
+    def _edit(self, changes: Iterable["_Change"]) -> None:
+        """Have the index say what the new commit says of these."""
+        ordered = sorted(changes, key=lambda change: change.new_mode != NOTHING)
+        given = b"".join(f"{change.new_mode} {change.new}\t".encode() + change.path + b"\0" for change in ordered)
+        if given:
+            self._git.output("update-index", "-z", "--index-info", given=given)
+            self._refresh()
+
+    def _is(self, found: tuple[str, str] | None, mode: str, name: str) -> bool:
+        return found is not None and found[1] == name and (found[0] == mode or not self._modes)
+
+    def finish(self) -> None:
+        """
+        Bring files that were moved in part to the new commit, and the index with them.
+
+        A file that is neither the old nor the new one was edited after the move began: it stays, as a change.
+        """
+        left_out = {record[2:] for record in self._git.records("ls-files", "-t", "-z") if record.startswith(b"S ")}
+        changes = [change for change in self._changes if not change.is_link and change.path not in left_out]
+        found = self._contents([change.path for change in changes])
+        old = [change for change in changes if self._is(found.get(change.path), change.old_mode, change.old)]
+        # Deletions first: a file may have to make room for a directory.
+        for change in old:
+            if change.new_mode == NOTHING:
+                _remove(change.path)
+        self._edit(self._changes)
+        kept = b"".join(
+            change.path + b"\0" for change in self._changes if change.path in left_out and change.new_mode != NOTHING
+        )
+        if kept:
+            self._git.output("update-index", "--skip-worktree", "-z", "--stdin", given=kept)
+        coming = [change for change in changes if change.new_mode != NOTHING]
+        written = [change.path for change in coming if change in old or self._is_free(change.path)]
+        if written:
+            given = b"".join(path + b"\0" for path in written)
+            code, _ = self._git.try_("checkout-index", "-f", "-u", "-q", "-z", "--stdin", given=given)
+            if code or any(not os.path.lexists(path) for path in written):
+                raise Failed(_reason(self._git.words) + HALF_WAY, self._git.words)
+        self._refresh()
+
+    def _is_free(self, path: bytes) -> bool:
+        """Return whether nothing stands at a path, or on the way to it; empty directories make room."""
+        above = path
+        while above := above.rpartition(b"/")[0]:
+            found = _lstat(above)
+            if found is not None and not stat.S_ISDIR(found.st_mode):
+                return False
+        found = _lstat(path)
+        if found is not None and stat.S_ISDIR(found.st_mode) and not any(_files(path)):
+            shutil.rmtree(path)
+            return True
+        return found is None
+
+    def _contents(self, paths: list[bytes]) -> dict[bytes, tuple[str, str]]:
+        """Return the mode and name that git would give to what stands at these paths; what is no file is left out."""
+        found, files = dict[bytes, tuple[str, str]](), list[tuple[bytes, str]]()
+        for path in paths:
+            with suppress(OSError):
+                if os.path.realpath(os.path.dirname(os.path.join(self._root, path))) != os.path.dirname(
+                    os.path.join(os.path.realpath(self._root), path)
+                ).rstrip(b"/"):
+                    continue  # Behind a link: nothing of the checkout.
+                state = os.lstat(path)
+                if stat.S_ISLNK(state.st_mode):
+                    found[path] = ("120000", _name(os.readlink(path)))
+                elif stat.S_ISREG(state.st_mode):
+                    files.append((path, "100755" if state.st_mode & 0o100 else "100644"))
+        if files:
+            given = b"".join(b'"' + b"".join(b"\\%03o" % byte for byte in path) + b'"\n' for path, _ in files)
+            names = self._git.output("hash-object", "--stdin-paths", given=given).split()
+            found |= {path: (mode, name.decode()) for (path, mode), name in zip(files, names, strict=True)}
+        return found
+
+    def move(self) -> None:
+        """On return the files and the index are those of the new commit. A failure says that it was half way."""
+        code, _ = self._git.try_("read-tree", "-m", "-u", self._old, self._new)
+        if code:
+            raise Failed(_reason(self._git.words) + HALF_WAY, self._git.words)
+        self._refresh()
+        code, _ = self._git.try_("diff-index", "--cached", "--quiet", self._new)
+        absent = self._git.records("diff-files", "--name-only", "-z", "--diff-filter=D", "--ignore-submodules=all")
+        if code or (absent and self._request["mode"] == "move"):
+            raise Failed("files_missing" + HALF_WAY, "git moved the files, and they are not those of the new commit")
+
+
+def _lstat(path: bytes) -> os.stat_result | None:
+    with suppress(OSError):
+        return os.lstat(path)
+    return None
+
+
+def _remove(path: bytes) -> None:
+    """Remove a file, and the directories that it leaves empty."""
+    os.unlink(path)
+    with suppress(OSError):
+        while path := path.rpartition(b"/")[0]:
+            os.rmdir(path)
+
+
+def _files(directory: bytes) -> Iterator[bytes]:
+    """Yield what stands below a directory and is no directory itself."""
+    left = [directory]
+    while left:
+        with os.scandir(left.pop()) as found:
+            for item in found:
+                if item.is_dir(follow_symlinks=False):
+                    left.append(item.path)
+                else:
+                    yield item.path
+
+
+def _name(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+def _reason(words: str) -> str:
+    if "filter" in words:
+        return "filter_failed"
+    return "untracked_would_be_overwritten" if "ntracked" in words or "untracked" in words else "repository_dirty"

@@ -1,0 +1,296 @@
+"""
+Stage a working tree as `git add -A` does, into an index and objects of our own: nothing in the tree or its `.git` is changed.
+
+Files of repositories that an agent made or cloned below are staged one by one: git would record no more of one than the
+name of a commit that goes when the workplace does. Submodules stay at the commit that is recorded.
+"""
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from .hashing import workspace_hash
+from .shell import Failed, Git, make_git_directory, shortened
+
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+EMPTY_BLOB = b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+#: Stands in a repository below until its own files do: git then takes it for a directory like others.
+PLACEHOLDER = b".steersman-is-no-submodule"
+#: How deep repositories may lie in each other.
+ROUNDS = 30
+SETTINGS = {"core.quotePath": "false", "core.looseCompression": "0", "core.fsync": "none", "core.splitIndex": "false"}
+LINK = "160000"
+LISTS = (b".gitignore", b".gitattributes", b".gitmodules")
+
+
+def run(request: Any) -> None:
+    """Answer with the tree that the files make, and hand over what is new in it."""
+    tree = _tree(request)
+    parent = request["parent_tree"]
+    if request["strict"] and tree == EMPTY_TREE and parent != EMPTY_TREE:
+        raise Failed("workplace_emptied", "every file is gone from it")
+    hashed = workspace_hash(request["workplace"]) if request["hashes"] else ""
+    print(json.dumps({"tree": tree, "workspace_hash": hashed}))
+    if request["hands_over"] and tree != parent:
+        wanted = f"{tree}\n^{parent}\n".encode()
+        arguments = ("--revs", "--stdout", "-q", "--thin", "--delta-base-offset", "--window=0", "--compression=1")
+        _git(request, "git").hand_over("pack-objects", *arguments, given=wanted)
+
+
+def _tree(request: Any) -> str:
+    objects = os.path.join(request["workplace"], ".git", "objects")
+    with suppress(Failed):
+        if os.path.isdir(objects):
+            _prepare(request, [*request["lends"], objects])
+            if _copy_index(request):
+                return _Staging(request).tree()
+    # What it has made of its git is of no use: its files are staged on what was committed last.
+    _prepare(request, request["lends"])
+    with suppress(FileNotFoundError):
+        os.unlink(os.path.join(request["room"], "git", "index"))
+    _git(request, "git").output("read-tree", request["parent_tree"])
+    return _Staging(request).tree()
+
+
+def _git(request: Any, name: str) -> Git:
+    directory = os.path.join(request["room"], name)
+    places = {"GIT_DIR": directory, "GIT_WORK_TREE": request["workplace"]}
+    git = Git(request["git"], {**request["nothing_runs"], **SETTINGS}, **places)
+    git.when_slow = lambda: _look_for_pipes(request["workplace"])
+    return git
+
+
+def _look_for_pipes(workplace: str) -> None:
+    """Raise Failed for a list of git's that is no file: git would wait for ever for somebody to write in it."""
+    for directory, _, names in os.walk(os.fsencode(workplace)):
+        for name in names:
+            if name in LISTS and stat.S_ISFIFO(os.lstat(os.path.join(directory, name)).st_mode):
+                path = os.path.relpath(os.path.join(directory, name), os.fsencode(workplace))
+                raise Failed("pipe_in_the_way", f"{os.fsdecode(path)!r} is a pipe, for which git would wait for ever")
+
+
+def _prepare(request: Any, borrowed: list[str]) -> None:
+    files = {name: content.encode("latin-1") for name, content in request["files"].items()}
+    make_git_directory(os.path.join(request["room"], "git"), files, borrowed, request["parent"])
+
+
+def _copy_index(request: Any) -> bool:
+    """Copy the index with its time, by which git knows which files may have changed unseen; return whether there is one."""
+    directory = os.path.join(request["workplace"], ".git")
+    copied = False
+    with suppress(OSError):
+        if not stat.S_ISDIR(os.lstat(directory).st_mode):
+            return False
+        for name in os.listdir(directory):
+            if name == "index" or name.startswith("sharedindex."):
+                found = _copy(os.path.join(directory, name), os.path.join(request["room"], "git", name))
+                if not found:
+                    return False
+                copied = copied or name == "index"
+    return copied
+
+
+def _copy(source: str, target: str) -> bool:
+    """Copy an index; return whether it is whole: git itself reads on where it is cut off."""
+    descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb") as read:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return False
+        digest, end = hashlib.sha1(usedforsecurity=False), b""
+        with open(target, "wb") as written:
+            while chunk := read.read(1 << 20):
+                written.write(chunk)
+                end += chunk
+                digest.update(end[:-20])
+                end = end[-20:]
+    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
+    return end in (digest.digest(), b"\0" * 20)
+
+
+class _Staging:
+    """One pass over the files."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+        self._git = _git(request, "git")
+        self._root = os.fsencode(request["workplace"])
+        #: Submodules, each with the commit that is recorded.
+        self._kept: dict[bytes, str] = {}
+        self._placeholders: list[bytes] = []
+
+    def tree(self) -> str:
+        """Return the tree that the files make."""
+        self._settle_links(self._flagged())
+        added, deleted = self._changed()
+        added += self._untracked()
+        self._check_sizes(added)
+        self._edit((b"0", b"0" * 40, path) for path in (*deleted, *self._placeholders))
+        if added:
+            self._git.output("update-index", "--add", "--replace", "-z", "--stdin", given=_joined(added))
+            if self._request["strict"] and "Ignoring path" in self._git.words:
+                raise Failed("forbidden_name", f"git takes no file of such a name: {shortened(self._git.words)}")
+        return self._git.text("write-tree")
+
+    def _at(self, path: bytes) -> bytes:
+        return os.path.join(self._root, path)
+
+    def _edit(self, entries: Iterable[tuple[bytes, bytes, bytes]]) -> None:
+        given = b"".join(mode + b" " + name + b"\t" + path + b"\0" for mode, name, path in entries)
+        if given:
+            self._git.output("update-index", "-z", "--index-info", given=given)
+
+    def _flagged(self) -> dict[bytes, str]:
+        """Take away flags by which files would not be looked at; return the index's links to other repositories."""
+        assumed, skipped, links = list[bytes](), list[bytes](), dict[bytes, str]()
+        for record in self._git.records("ls-files", "-s", "-v", "-z"):
+            said, _, path = record.partition(b"\t")
+            tag, mode, name, _ = said.split(b" ")
+            if tag.islower():
+                assumed.append(path)
+            # What a sparse checkout leaves out is not deleted.
+            if tag in b"Ss" and _lstat(self._at(path)) is not None:
+                skipped.append(path)
+            if mode.decode() == LINK:
+                links[path] = name.decode()
+        for flag, paths in (("--no-assume-unchanged", assumed), ("--no-skip-worktree", skipped)):
+            if paths:
+                self._git.output("update-index", flag, "-z", "--stdin", given=_joined(paths))
+        return links
+
+    def _settle_links(self, links: dict[bytes, str]) -> None:
+        """Tell submodules from repositories that were made below; the latter become directories."""
+        recorded = self._recorded(links)
+        registered = self._registered() if links.keys() - recorded.keys() else frozenset[bytes]()
+        edits = list[tuple[bytes, bytes, bytes]]()
+        for path, name in links.items():
+            if path in recorded or path in registered or not self._is_repository(path):
+                self._kept[path] = name
+            else:
+                edits += _as_directory(path)
+        for path in recorded.keys() - links.keys():
+            if self._is_repository(path):
+                # It was taken out of the index, not its files.
+                self._kept[path] = recorded[path]
+                edits.append((LINK.encode(), recorded[path].encode(), path))
+        self._edit(edits)
+        if self._request["strict"]:
+            self._check_empty()
+
+    def _recorded(self, links: dict[bytes, str]) -> dict[bytes, str]:
+        """Return the links that are in the parent's tree."""
+        said = self._git.records("diff-index", "--cached", "--raw", "-z", "--no-renames", self._request["parent_tree"])
+        differing = {path: head.split(b" ") for head, path in zip(said[::2], said[1::2], strict=True)}
+        recorded = {path: name for path, name in links.items() if path not in differing}
+        for path, (before, _, name, _, _) in differing.items():
+            if before.decode() == f":{LINK}":
+                recorded[path] = name.decode()
+        return recorded
+
+    def _registered(self) -> frozenset[bytes]:
+        """Return where `.gitmodules` says that submodules are; one that cannot be understood says nothing."""
+        path = self._at(b".gitmodules")
+        found = _lstat(path)
+        if found is None or not stat.S_ISREG(found.st_mode):
+            return frozenset()
+        arguments = (
+            "config",
+            "--file",
+            os.fsdecode(path),
+            "--no-includes",
+            "-z",
+            "--get-regexp",
+            r"^submodule\..*\.path$",
+        )
+        code, said = self._git.try_(*arguments)
+        return frozenset() if code else frozenset(entry.partition(b"\n")[2] for entry in said.split(b"\0") if entry)
+
+    def _is_repository(self, path: bytes) -> bool:
+        return _lstat(os.path.join(self._at(path), b".git")) is not None
+
+    def _check_empty(self) -> None:
+        for path in self._kept:
+            with suppress(OSError):
+                if not self._is_repository(path) and (names := os.listdir(self._at(path))):
+                    inner = ", ".join(repr(os.fsdecode(os.path.join(path, name))) for name in sorted(names)[:10])
+                    raise Failed(
+                        "submodule_written",
+                        f"{os.fsdecode(path)!r} is a submodule that was never fetched; what was written in it would be"
+                        f" lost: {inner}",
+                    )
+
+    def _changed(self) -> tuple[list[bytes], list[bytes]]:
+        """Return the tracked files that may be changed, and those that are gone."""
+        said = self._git.records("diff-files", "--raw", "-z", "--no-renames", "--ignore-submodules=dirty")
+        added, deleted = dict[bytes, None](), dict[bytes, None]()
+        for head, path in zip(said[::2], said[1::2], strict=True):
+            found = _lstat(self._at(path))
+            if path in self._kept and found is not None and stat.S_ISDIR(found.st_mode):
+                continue
+            is_there = not head.endswith(b"D") and found is not None and _is_content(found)
+            (added if is_there else deleted)[path] = None
+        return list(added), [path for path in deleted if path not in added]
+
+    def _untracked(self) -> list[bytes]:
+        for _ in range(ROUNDS):
+            found = self._git.records("ls-files", "--others", "--exclude-standard", "-z")
+            if self._request["strict"] and "could not open directory" in self._git.words:
+                raise Failed("unreadable", shortened(self._git.words))
+            inner = [path[:-1] for path in found if path.endswith(b"/") and path[:-1] not in self._kept]
+            if not inner:
+                return [path for path in found if not path.endswith(b"/")]
+            for path in inner:
+                edits = _as_directory(path)
+                self._placeholders.append(edits[-1][2])
+                self._edit(edits[-1:])
+        raise Failed("too_deep", f"repositories lie more than {ROUNDS} deep in each other")
+
+    def _check_sizes(self, paths: list[bytes]) -> None:
+        limits, total = self._request["limits"], 0
+        large = list[tuple[bytes, int]]()
+        for path in paths:
+            found = _lstat(self._at(path))
+            size = 0 if found is None else found.st_size
+            if size > limits["file_bytes"]:
+                large.append((path, size))
+            else:
+                total += size
+        for path, size in large:
+            if not self._is_filtered(path):
+                raise Failed(
+                    "file_too_large",
+                    f"{os.fsdecode(path)!r} has {size} bytes; {limits['file_name']} allows {limits['file_bytes']}",
+                )
+        if total > limits["commit_bytes"]:
+            raise Failed(
+                "commit_too_large",
+                f"the changed files have {total} bytes; {limits['commit_name']} allows {limits['commit_bytes']}",
+            )
+
+    def _is_filtered(self, path: bytes) -> bool:
+        """Return whether something else than its content is stored of a file."""
+        said = self._git.records("check-attr", "-z", "--stdin", "filter", given=path + b"\0")
+        return said[2:3] not in ([b"unspecified"], [b"unset"])
+
+
+def _as_directory(path: bytes) -> list[tuple[bytes, bytes, bytes]]:
+    return [(b"0", b"0" * 40, path), (b"100644", EMPTY_BLOB, path + b"/" + PLACEHOLDER)]
+
+
+def _joined(paths: Iterable[bytes]) -> bytes:
+    return b"".join(path + b"\0" for path in paths)
+
+
+def _lstat(path: bytes) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
+def _is_content(found: os.stat_result) -> bool:
+    return stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
