@@ -27,6 +27,8 @@ class LogKey(msgspec.Struct, frozen=True, kw_only=True):
     hmac_key_id: str
     #: `origin+hash+base64`, as tools for signed notes take it; empty when the key is not to be known from here.
     verifier_key: str
+    #: What each key signed, a signed note, when it handed the log over to the next one: whoever kept an earlier key follows.
+    endorsements: tuple[str, ...] = ()
 
 
 class InclusionProof(msgspec.Struct, frozen=True, kw_only=True):

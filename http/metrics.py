@@ -27,7 +27,7 @@ from ..projections import outstanding_directives
 from ..projections.catalogue import VIEWS
 from .authentication import PUBLIC
 from .given import Given, Services
-from .health import rolled_back
+from .health import alarms, rolled_back
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 FACTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
@@ -116,6 +116,10 @@ class _Gauges:
         self._position = gauge("steersman_log_position", "The last position of the log.")
         self._view_lag = gauge("steersman_view_lag_facts", "How many facts a view has not folded yet.", "view")
         self._quarantined = gauge("steersman_quarantined_facts", "Facts that this release cannot decode.")
+        self._tampered = gauge(
+            "steersman_log_tampered",
+            "Places in the log's store that this process read and found changed behind its back.",
+        )
         self._outstanding = gauge(
             "steersman_outstanding_directives", "Directives that are not closed, by the age of their receipt.", "age"
         )
@@ -132,6 +136,7 @@ class _Gauges:
         self._build.labels(services.settings.version).set(1)
         self._subscribers.set(services.feed.subscribers)
         self._quarantined.set(len(services.feed.quarantined))
+        self._tampered.set(len(alarms(services)))
         self._agents.set(services.counts.agents())
         self._rolled_back.set(rolled_back(services) is not None)
         self._redis_up.set(services.redis() != "unavailable")
