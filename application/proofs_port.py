@@ -76,7 +76,7 @@ class LogProofs(Protocol):
         ...
 
     def evidence(self, position: int) -> Evidence:
-        """Return a fact and its proof in the newest checkpoint. Raises OutOfRange."""
+        """Return a fact and its proof in the newest checkpoint. Raises LogTampered, Forged where the store holds none."""
         ...
 
     def checkpoint(self) -> str:

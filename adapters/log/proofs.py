@@ -73,13 +73,16 @@ class StoredProofs:
         return found
 
     def evidence(self, position: int) -> Evidence:
-        """Return a fact and its proof in the newest checkpoint. Raises OutOfRange."""
+        """Return a fact and its proof in the newest checkpoint. Raises LogTampered, Forged."""
         head = self._tree_head()
         try:
             size = parse_checkpoint(head.note).size if head.note else head.edge.size
         except NoteInvalid as error:
             raise self._alarmed(LogTampered(f"the note of the head: {error}")) from error
-        proof = self.inclusion(position - 1, size)
+        try:
+            proof = self.inclusion(position - 1, size)
+        except OutOfRange as error:
+            raise self._alarmed(LogTampered(f"the head of the log ends before position {position}")) from error
         rows = self._store.rows("position", "", position - 1, 1)
         receipt = self.receipts([position]).get(position)
         if receipt is None or not rows or rows[0].position != position:

@@ -259,7 +259,10 @@ class StoredLog(StoredProofs):
 
     def _read(self, order: Order, name: str, after: int, limit: int) -> list[Fact]:
         """Return facts, none of which stands where it was not written."""
-        facts, last = self._facts(self._recorder.rows(order, name, after, limit)), max(after, 0)
+        rows, last = self._recorder.rows(order, name, after, limit), max(after, 0)
+        if self._chain is not None and order == "position" and rows and rows[0].position != last + 1:
+            raise self._alarmed(Forged(last + 1, None, "it is gone"))
+        facts = self._facts(rows)
         if self._chain is None:
             return facts
         for at, fact in enumerate(facts):
