@@ -49,18 +49,18 @@ DELETE_ANSWERS: Final = "DELETE FROM idempotency WHERE created <= ?"
 # By the facts that hold them: these columns an auditor compares with what was signed. What a text says of its own run
 # nobody does, and to go by it would leave one run's words, and take another's, for whoever can write to that column.
 DELETE_TEXTS: Final = "DELETE FROM texts WHERE position IN (SELECT position FROM events WHERE {facts})"
-# Only what the head vouches for is a fact: another row somebody has put there.
-VOUCHED: Final = "position BETWEEN 1 AND (SELECT position FROM head)"
 SELECT_ROWS: Mapping[Order, str] = {
-    "position": f"? = '' AND position > ? AND {VOUCHED} ORDER BY position",
-    "version": f"stream = ? AND version > ? AND {VOUCHED} ORDER BY version",
-    "run_sequence": f"run = ? AND run_sequence > ? AND {VOUCHED} ORDER BY run_sequence",
-    "root_sequence": f"root = ? AND root_sequence > ? AND NOT is_output AND {VOUCHED} ORDER BY root_sequence",
+    "position": "? = '' AND position > ? ORDER BY position",
+    "version": "stream = ? AND version > ? ORDER BY version",
+    "run_sequence": "run = ? AND run_sequence > ? ORDER BY run_sequence",
+    "root_sequence": "root = ? AND root_sequence > ? AND NOT is_output ORDER BY root_sequence",
 }
-# With the MAC of the entry before, which an entry's own covers.
+# With the MAC of the entry before, which an entry's own covers; and how far the head vouches. As a condition that would lead
+# PostgreSQL to another index.
 ROW_COLUMNS: Final = (
     "position, run, state, mac,"
-    " (SELECT mac FROM events AS before WHERE before.position = events.position - 1) AS previous_mac"
+    " (SELECT mac FROM events AS before WHERE before.position = events.position - 1) AS previous_mac,"
+    " (SELECT position FROM head) AS vouched"
 )
 
 
@@ -157,7 +157,8 @@ class LogRows(ABC):
         found = self._select(
             f"SELECT {ROW_COLUMNS} FROM events WHERE {SELECT_ROWS[order]} LIMIT ?", (name, after, max(limit, 0))
         )
-        return [StoredRow(*row) for row in found]
+        # Only what the head vouches for is a fact: another row somebody has put there. It can only stand behind all others.
+        return [StoredRow(*row) for *row, vouched in found if isinstance(vouched, int) and 1 <= row[0] <= vouched]
 
     def words(self, positions: Sequence[int]) -> dict[int, dict[str, StoredText]]:
         """Return the words of these facts that are not erased, with what their digests cover."""
@@ -178,8 +179,7 @@ class LogRows(ABC):
 
     def run_head(self, run: str) -> int:
         """Return the run's last run_sequence."""
-        statement = f"SELECT max(run_sequence) FROM events WHERE run = ? AND {VOUCHED}"
-        return stored_number(self._select(statement, (run,)))
+        return stored_number(self._select("SELECT max(run_sequence) FROM events WHERE run = ?", (run,)))
 
     def tree_head(self) -> Head:
         """Return the head."""
