@@ -7,7 +7,7 @@ import msgspec
 from litestar import Response, get
 from litestar.openapi.datastructures import ResponseSpec
 
-from ..application.log_port import Alarm, LogUnavailable
+from ..application.log_port import Alarm, LogTampered, LogUnavailable
 from ..application.project_views import QUARANTINE, Quarantined
 from ..projections.catalogue import VIEWS
 from .authentication import PUBLIC
@@ -100,7 +100,8 @@ def server_info(services: Given) -> ServerInfoBody:
 def _answered(services: Services) -> Response[HealthBody]:
     try:
         body = health_of(services)
-    except LogUnavailable:
+    except LogUnavailable as error:
+        changed = [TamperedBody(position=None, run=None, reason=str(error))] if isinstance(error, LogTampered) else []
         body = HealthBody(
             status="unavailable",
             log="unavailable",
@@ -110,7 +111,7 @@ def _answered(services: Services) -> Response[HealthBody]:
             views={},
             quarantined=[],
             version=services.settings.version,
-            tampered=_tampered(services),
+            tampered=changed,
         )
     if services.draining.is_set():
         body = msgspec.structs.replace(body, status="draining")

@@ -21,7 +21,7 @@ from prometheus_client import (
 )
 
 from ..application.disk_space import disk_space
-from ..application.log_port import LogUnavailable
+from ..application.log_port import LogTampered, LogUnavailable
 from ..application.ports import Views
 from ..projections import outstanding_directives
 from ..projections.catalogue import VIEWS
@@ -136,7 +136,6 @@ class _Gauges:
         self._build.labels(services.settings.version).set(1)
         self._subscribers.set(services.feed.subscribers)
         self._quarantined.set(len(services.feed.quarantined))
-        self._tampered.set(len(alarms(services)))
         self._agents.set(services.counts.agents())
         self._rolled_back.set(rolled_back(services) is not None)
         self._redis_up.set(services.redis() != "unavailable")
@@ -144,6 +143,9 @@ class _Gauges:
             self._free.set(space[0])
         try:
             self._look_into_stores(services)
+        except LogTampered:
+            self._log_up.set(0)
+            self._tampered.set(1)
         except LogUnavailable:
             self._log_up.set(0)
         else:
@@ -152,6 +154,7 @@ class _Gauges:
     def _look_into_stores(self, services: Services) -> None:
         head = services.log.head()
         self._position.set(head)
+        self._tampered.set(len(alarms(services)))
         for view in VIEWS:
             self._view_lag.labels(view.name).set(max(0, head - services.views.position(view.name)))
         for age, count in by_age(_received(services.views), services.clock.now()).items():

@@ -196,6 +196,10 @@ class RunFacts:
     def end(self) -> End:
         """Return how many facts the run has, now that its own are known to be those that were signed. Raises Bad."""
         check_head(self.head, self._recorder.log_entries())
+        size = self.head.edge.size
+        _, mac = self._recorder.receipts([size]).get(size, (b"", None))
+        if mac != self.head.mac:
+            raise bad("the chain goes on from another MAC than the last fact's", size, "head", mac, self.head.mac)
         return End(length=self._ends.length(self._recorder, self.head, self._root))
 
     def _signed_end(self) -> str | None:
