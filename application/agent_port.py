@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -139,6 +139,11 @@ class AgentSession(Protocol):
 
 class Agents(Protocol):
     """The coding agents that this installation knows."""
+
+    @property
+    def isolation(self) -> Literal["bubblewrap", "none"]:
+        """What keeps them apart from the service; with `none` they have all its rights."""
+        ...
 
     def known(self) -> Sequence[AgentInfo]:
         """Return every agent that can be named, the default first."""

@@ -1,13 +1,20 @@
 """What a run waits for, and for whom: for whoever is on call and sees that it does not move."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from ..domain.asking import RequestKind
+from ..domain.assembly import LeftOut
 from ..domain.effects import next_effects
+from ..domain.event import Text
+from ..domain.held import DRIVE, HeldEffect, WaitsFor
+from ..domain.hold import drive_id
+from ..domain.line import conflicts_in
+from ..domain.rounds import isolation_of
 from ..domain.run import Run
+from .cause import advice
 from .driving.under_way import EffectState
 from .lease_port import Holder
 
@@ -18,7 +25,10 @@ ASKED: Mapping[RequestKind, tuple[str, str]] = {
     "question": ("answered", "questions/{request_id}/answer"),
 }
 
-Who = Literal["driver", "person", "newer_release", "nobody"]
+#: How many files are named in a sentence.
+MAX_NAMED = 10
+
+Who = Literal["driver", "operator", "release", "person", "newer_release", "nobody"]
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +50,10 @@ class Outstanding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     failures: int = 0
     last_error: str | None = None
     next_try: str | None = None
+    #: Once it has failed several times in a row: the kind of cause, since when, and who can mend it.
+    error_code: str | None = None
+    held_since: str | None = None
+    waits_for: WaitsFor | None = None
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,48 +65,78 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     request: str | None = None
 
 
+class StandingConflict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Files that two sides changed in the same places: the version of `branch` stands, the other is kept at `ref`."""
+
+    branch: str
+    subtask_id: int | None
+    paths: tuple[str, ...]
+    ref: str
+
+
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Why a run stands where it stands."""
 
     run_id: str
     status: str
     plan_status: str | None
+    #: `none` if an agent of the run had all rights of the service in any of its turns; null: not known.
+    isolation: str | None
     owner: Owner | None
     effects: tuple[Outstanding, ...]
     waits: tuple[Wait, ...]
+    #: What a person should know about the assembled work: what was changed in two places, what was ready once and is not
+    #: in it, and the files that the originating branch has meanwhile changed, too.
+    conflicts: tuple[StandingConflict, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    moved_files: tuple[str, ...] = ()
 
 
 def explain(run: Run, holder: Holder | None) -> Explanation:
     """Return what a coordinator run waits for."""
     stand = {state.effect_id: state for state in holder.effects} if holder else {}
-    effects = [_outstanding(effect.id, type(effect).__name__, stand.get(effect.id)) for effect in next_effects(run)]
-    driven = stand.get(f"{run.run_id}/drive")
-    if driven is not None:
-        effects.insert(0, _outstanding(driven.effect_id, "Drive", driven))
+    outstanding = [(effect.id, type(effect).__name__) for effect in next_effects(run)]
+    drive = drive_id(run.run_id)
+    if drive in stand or drive in run.held:
+        outstanding.insert(0, (drive, DRIVE))
+    effects = [_outstanding(i, kind, stand.get(i), run.held.get(i)) for i, kind in outstanding]
     return Explanation(
         run_id=run.run_id,
         status=run.status,
         plan_status=run.plan.status if run.plan else None,
+        isolation=isolation_of(run),
         owner=Owner(replica=holder.replica, epoch=holder.epoch, alive=holder.alive) if holder else None,
         effects=tuple(effects),
-        waits=tuple(_waits(run, holder, outstanding=bool(effects))),
+        waits=tuple(_waits(run, holder, effects)),
+        conflicts=tuple(
+            StandingConflict(
+                branch=conflict.branch,
+                subtask_id=conflict.subtask_id,
+                paths=tuple(str(path) for path in conflict.paths),
+                ref=conflict.ref,
+            )
+            for conflict in conflicts_in(run)
+        ),
+        left_out=run.assembly.left_out if run.assembly else (),
+        moved_files=tuple(str(path) for path in run.moved.files) if run.moved else (),
     )
 
 
-def _outstanding(effect_id: str, kind: str, state: EffectState | None) -> Outstanding:
-    if state is None:
-        return Outstanding(effect_id=effect_id, kind=kind, state="unknown")
+def _outstanding(effect_id: str, kind: str, state: EffectState | None, held: HeldEffect | None) -> Outstanding:
     return Outstanding(
         effect_id=effect_id,
         kind=kind,
-        state=state.state,
-        failures=state.failures,
-        last_error=state.last_error,
-        next_try=state.next_try,
+        state=state.state if state else "unknown",
+        failures=state.failures if state else 0,
+        last_error=state.last_error if state else None,
+        next_try=state.next_try if state else None,
+        error_code=held.error_code if held else None,
+        held_since=held.since if held else None,
+        waits_for=held.waits_for if held else None,
     )
 
 
-def _waits(run: Run, holder: Holder | None, *, outstanding: bool) -> Iterator[Wait]:
+def _waits(run: Run, holder: Holder | None, effects: Sequence[Outstanding]) -> Iterator[Wait]:
     if run.closed:
         yield Wait(who="nobody", what="The run has ended and nothing of it is left to do.")
         return
@@ -105,10 +149,40 @@ def _waits(run: Run, holder: Holder | None, *, outstanding: bool) -> Iterator[Wa
         yield Wait(
             who="driver", what="No live process drives the run; one takes it within seconds, if any drives runs."
         )
-    elif outstanding:
+    elif drive_id(run.run_id) not in run.held and any(effect.waits_for is None for effect in effects):
         yield Wait(who="driver", what="Effects are outstanding: see how each stands.")
+    for effect in effects:
+        if (held := run.held.get(effect.effect_id)) is not None:
+            yield _mend(run, held)
     if not run.ended:
         yield from _people(run)
+
+
+def _to_be_known(run: Run) -> Iterator[str]:
+    if run.moved is not None:
+        yield f"{run.branch} has meanwhile changed {_listed(run.moved.files)}, too."
+    for conflict in conflicts_in(run):
+        yield (
+            f"{_listed(conflict.paths)} was changed in two places: the version of {conflict.branch} stands, the other one "
+            f"is kept at {conflict.ref}."
+        )
+    for left in run.assembly.left_out if run.assembly else ():
+        yield f"Commit {left.commit}, which subtask {left.subtask_id} had ready, is not in it ({left.reason})."
+
+
+def _listed(paths: Sequence[Text]) -> str:
+    named = ", ".join(str(path) for path in paths[:MAX_NAMED])
+    return f"{named} and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else named
+
+
+def _mend(run: Run, held: HeldEffect) -> Wait:
+    whose = f" of child run {held.child_run_id}" if held.child_run_id else ""
+    words = f": {held.message}" if held.message.value else ""
+    what = (
+        f"{held.kind}{whose} has failed since {held.since} ({held.error_code}{words}). "
+        f"{advice(held.error_code, held.waits_for)} It is tried again by itself, slowly, or at once when asked for."
+    )
+    return Wait(who=held.waits_for, what=what, request=f"POST /api/runs/{run.run_id}/retry")
 
 
 def _people(run: Run) -> Iterator[Wait]:
@@ -118,7 +192,7 @@ def _people(run: Run) -> Iterator[Wait]:
         yield Wait(who="person", what="The outcome spec is to be confirmed.", request=f"POST {at}/outcome-spec/confirm")
     if run.status == "awaiting_review":
         reason = f" ({run.plan.status_reason})" if run.plan and run.plan.status_reason else ""
-        what = f"The assembled work is to be reviewed{reason}."
+        what = " ".join([f"The assembled work is to be reviewed{reason}.", *_to_be_known(run)])
         yield Wait(who="person", what=what, request=f"POST {at}/assembly/review")
     if run.plan is not None and run.plan.status == "assembly_blocked":
         what = f"The plan is blocked ({run.plan.status_reason}); correct it or stop it."

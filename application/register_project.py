@@ -8,8 +8,9 @@ from ..domain.git import RUN_BRANCHES
 from ..domain.project import AddMember, CreateProject, Project, add_member, create_project, project_stream, replay
 from ..domain.rejected import Busy, Invalid, ProjectNotFound
 from .caller import Answer, Caller
-from .git_port import Repositories, RepositoryUnusable
+from .git_port import Repositories, RepositoryState, RepositoryUnusable
 from .log_port import Conflict, EventLog
+from .look import looked
 from .ports import Clock
 from .run_log import MAX_ATTEMPTS, PAGE
 
@@ -48,10 +49,7 @@ def register_project(
     path = Path(command.working_directory)
     if not path.is_absolute() or "\0" in command.working_directory:
         raise UnusableDirectory("`working_directory` must be an absolute path.")
-    try:
-        state = repositories.inspect(path)
-    except RepositoryUnusable as unusable:
-        raise UnusableDirectory(str(unusable), reason=unusable.code) from unusable
+    state = looked(lambda: _inspected(path, repositories))
     if state.branch.startswith(RUN_BRANCHES):
         # Whoever could begin from here would be shown what the agents of somebody else's run have made.
         raise UnusableDirectory(f"A run works on the branch {state.branch!r} that is checked out there.")
@@ -59,6 +57,16 @@ def register_project(
     fields |= {"default_branch": state.branch, "working_directory": str(state.path)}
     draft = create_project(CreateProject(**fields))
     return log.append(by.append((draft,), {draft.stream: 0}, clock.now(), answer(draft) if answer else None))
+
+
+def _inspected(path: Path, repositories: Repositories) -> RepositoryState:
+    try:
+        return repositories.inspect(path)
+    except RepositoryUnusable as unusable:
+        raise UnusableDirectory(str(unusable), reason=unusable.code) from unusable
+    except (OSError, ValueError) as error:
+        # What a file system says about a name that is too long, or about a directory that is closed to us.
+        raise UnusableDirectory(f"`working_directory` cannot be looked at: {error}") from error
 
 
 def join_team(

@@ -1,17 +1,19 @@
-"""Try a failed run again."""
+"""Try a failed run again, or at once what is held in one that goes on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-from ..domain import parked, retry, steering
+from ..domain import hold, parked, retry, steering
 from ..domain.event import Draft, Fact
+from ..domain.line import Left, left_on_branch
 from ..domain.parked import RecoveryExhausted
 from ..domain.rejected import Busy, RunNotFound
-from ..domain.retry import AlreadyRetried
+from ..domain.retry import AlreadyRetried, RunNotRetryable
 from ..domain.run import Run
 from ..domain.steering import SteerRun
 from .agent_port import Agents
 from .caller import Answer, Caller
-from .git_port import Repositories
+from .git_port import Repositories, RepositoryUnusable
 from .log_port import Conflict
 from .register_project import load_project
 from .run_log import MAX_ATTEMPTS, RunLog, expected_versions
@@ -39,7 +41,9 @@ def retry_run(
     answer: Callable[[str | None], Answer],
 ) -> Sequence[Fact]:
     """
-    Have the run go on where it stood, if it can, else store a new run with its goal and plan; either way only once.
+    Have a failed run go on where it stood, if it can, else store a new run with its goal and plan; either way only once.
+
+    In a run that has not failed, what failed several times in a row is tried again now, if there is such a thing.
 
     *answer* is asked with the id of the new run, or with None when the run itself goes on.
 
@@ -49,6 +53,8 @@ def retry_run(
         NoTeam, UnknownModel, WorkspaceUnavailable: a new run cannot be started now.
         Busy: others won MAX_ATTEMPTS times.
     """
+    if runs.run(root).status not in retry.RETRYABLE:
+        return _try_now(root, by, runs, answer)
     for _ in range(MAX_ATTEMPTS):
         run = _retryable(root, runs)
         if parked.can_resume(run, "redirect"):
@@ -61,6 +67,18 @@ def retry_run(
         except Conflict:
             continue
     raise Busy
+
+
+def _try_now(root: str, by: Caller, runs: RunLog, answer: Callable[[str | None], Answer]) -> Sequence[Fact]:
+    def decision(found: Run) -> Sequence[Draft]:
+        drafts = hold.try_now(found, by.principal)
+        if not drafts:
+            raise RunNotRetryable(
+                f"The run is in status '{found.status}', and nothing of it fails. {RunNotRetryable.__doc__}"
+            )
+        return drafts
+
+    return runs.decide(root, decision, by, lambda _, __: answer(None))
 
 
 def _retryable(root: str, runs: RunLog) -> Run:
@@ -85,6 +103,23 @@ def _take_up(root: str, ids: Ids, by: Caller, runs: RunLog, answer: Callable[[st
     return runs.decide(root, redirect, by, lambda _, __: answer(None))
 
 
+def _handed_on(run: Run, repositories: Repositories) -> Mapping[int, Left]:
+    """Return what the parts' authors left, by the parts' ids, where it still is where they left it."""
+    return {
+        part.subtask_id: left
+        for part in (run.plan.subtasks.values() if run.plan else ())
+        if (left := left_on_branch(run, part)) is not None and _tip(run, left.branch, repositories) == left.commit
+    }
+
+
+def _tip(run: Run, branch: str, repositories: Repositories) -> str | None:
+    try:
+        return repositories.tip(Path(str(run.repository)), branch).commit
+    except RepositoryUnusable:
+        # If it is more than the branch that is missing, the run cannot be started, and says so.
+        return None
+
+
 def _start_again(
     run: Run,
     ids: Ids,
@@ -95,7 +130,7 @@ def _start_again(
     answer: Callable[[str | None], Answer],
 ) -> Sequence[Fact]:
     team = {member.name for member in load_project(run.project_id, runs.log).team}
-    command = retry.start_again(run, ids.work_plan_id, team)
+    command = retry.start_again(run, ids.work_plan_id, team, _handed_on(run, repositories))
     return start_orchestration(
         run.project_id,
         command,

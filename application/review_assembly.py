@@ -8,6 +8,7 @@ from ..domain.rejected import Rejected
 from ..domain.review import ReviewAssembly, review
 from .caller import Caller
 from .git_port import Repositories
+from .look import looked
 from .run_log import Answering, RunLog
 
 
@@ -37,7 +38,7 @@ def review_assembly(
     run = runs.run(root)
     review(run, command)
     if command.approved:
-        obstacle = repositories.obstacle(Path(str(run.repository)), run.branch)
+        obstacle = looked(lambda: repositories.obstacle(Path(str(run.repository)), run.branch))
         if obstacle is not None:
             raise RepositoryDirty(
                 f"The checkout of {run.branch!r} cannot be moved ({obstacle}). Nothing was stored. "

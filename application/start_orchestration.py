@@ -8,13 +8,14 @@ import msgspec
 from ..domain.event import Draft, Fact
 from ..domain.orchestration import NoTeam, StartRun, start_run
 from ..domain.project import Project
-from ..domain.rejected import Invalid, Rejected
+from ..domain.rejected import Invalid
 from ..domain.run import Run
 from ..domain.topology import with_topology
 from .agent_port import Agents
 from .caller import Answer, Caller
-from .git_port import Repositories, RepositoryUnusable
+from .git_port import Repositories
 from .log_port import EventLog
+from .look import looked
 from .ports import Clock
 from .register_project import load_project
 from .sandbox_policy import read_policy
@@ -27,12 +28,6 @@ class UnknownModel(Invalid):
     """Nobody knows this model."""
 
     code = "unknown_model"
-
-
-class WorkspaceUnavailable(Rejected):
-    """The project's working directory cannot be used now."""
-
-    code = "workspace_unavailable"
 
 
 def start_orchestration(
@@ -64,11 +59,9 @@ def start_orchestration(
     if not project.team:
         raise NoTeam
     models = _models(project, agents, pinned_model)
-    try:
-        tip = repositories.tip(Path(str(project.working_directory)), project.default_branch)
-    except RepositoryUnusable as unusable:
-        raise WorkspaceUnavailable(str(unusable), reason=unusable.code) from unusable
-    policy = read_policy(repositories, Path(str(project.working_directory)))
+    repository = Path(str(project.working_directory))
+    tip = looked(lambda: repositories.tip(repository, project.default_branch))
+    policy = looked(lambda: read_policy(repositories, repository))
     command = msgspec.structs.replace(command, model_pinned=pinned_model is not None)
     started = start_run(command, project, tip, str(project.working_directory), models, policy)
     drafts = with_topology(Run(run_id=command.run_id), started)

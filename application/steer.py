@@ -12,7 +12,7 @@ from ..domain.steering import SteerRun, SteerWorker
 from .caller import Caller
 from .git_port import Repositories
 from .run_log import Answering, RunLog
-from .touched_files import looked_up, touched_files
+from .touched_files import looked_up
 
 #: No plan has a subtask whose number is longer, and Python turns no text of any length into a number.
 MAX_SUBTASK_DIGITS = 9
@@ -36,7 +36,7 @@ def steer_run(
     def decision(found: Run) -> Sequence[Draft]:
         if not of_gate or found.status != "awaiting_review":
             return steering.steer_run(found, command, {})
-        return steering.steer_run(found, command, touched(found) if touched else touched_files(found, repositories))
+        return steering.steer_run(found, command, (touched or looked_up(found, repositories))(found))
 
     return runs.decide(root, decision, by, answer)
 

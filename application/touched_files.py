@@ -7,6 +7,7 @@ from ..domain.run import Run
 from ..domain.work_plan import SATISFIED
 from .effects.workshop import Workshop
 from .git_port import Repositories
+from .look import looked
 
 
 def touched_files(run: Run, repositories: Repositories) -> Touched:
@@ -26,10 +27,10 @@ def looked_up(run: Run, repositories: Repositories) -> Callable[[Run], Touched]:
     Look the paths up now, and return a function that gives them for the run as it is when a decision is made.
 
     Git is asked before the decision, which keeps other decisions about the run waiting, and once more within it if the
-    children's work has changed meanwhile.
+    children's work has changed meanwhile. Raises WorkspaceUnavailable, now and then.
     """
-    commits, touched = _commits(run), touched_files(run, repositories)
-    return lambda found: touched if _commits(found) == commits else touched_files(found, repositories)
+    commits, touched = _commits(run), looked(lambda: touched_files(run, repositories))
+    return lambda found: touched if _commits(found) == commits else looked(lambda: touched_files(found, repositories))
 
 
 def _commits(run: Run) -> object:

@@ -174,6 +174,8 @@ class ReviewRequested(Event, frozen=True, kw_only=True):
     #: Why the gate is open, where that is not simply because the work is done: an escalation's reason, or base_moved.
     reason: str | None = None
     accumulated_feedback: tuple[Text, ...] = ()
+    #: `none` if an agent of this work had all rights of the service in any of its turns; None: not known.
+    isolation: str | None = None
     #: Where two authors changed the same place: one version stands in what is to be reviewed.
     conflicts: tuple[Conflict, ...] = ()
     #: What was ready once and is not in what is to be reviewed.

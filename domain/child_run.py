@@ -129,6 +129,8 @@ class TurnStarted(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "agent.turn.start"
 
     turn_id: str
+    #: What kept the agent apart: `bubblewrap`, or `none` when it had all rights of the service; None: not known.
+    isolation: str | None = None
 
 
 class TurnEnded(Event, frozen=True, kw_only=True):
@@ -306,6 +308,8 @@ class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
     #: What was changed in two places on the way to where it started, or goes on from.
     conflicts: tuple[Conflict, ...] = ()
     capabilities: tuple[str, ...] = ()
+    #: What kept its agent apart, in the turn that did so the least.
+    isolation: str | None = None
     prior_run_id: str | None = None
     prior_commit: str | None = None
     #: What its agent has asked of people, and what needs no further asking.
@@ -333,6 +337,11 @@ class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
 def run_stream(run_id: str) -> str:
     """Return the stream of a coordinator or child run."""
     return f"run/{run_id}"
+
+
+def work_id(child_run_id: str) -> str:
+    """Return the id of the effect that takes a child run to its end."""
+    return f"{child_run_id}/work"
 
 
 def output_stream(run_id: str) -> str:
@@ -388,7 +397,10 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
                 return again
             return replace(_with_turn(again, stop_reason=None, lost=event.workplace), session_gone=True, cleared=False)
         case TurnStarted():
-            return replace(_with_turn(child, started=True), briefed=True, session_briefed=True)
+            # One turn without a box is enough for its work to be no more to be trusted than that turn.
+            isolation = "none" if child.isolation == "none" else event.isolation or child.isolation
+            started = _with_turn(child, started=True)
+            return replace(started, briefed=True, session_briefed=True, isolation=isolation)
         case TurnEnded():
             return _with_turn(child, stop_reason=event.stop_reason)
         case TreeCommitted():

@@ -10,6 +10,7 @@ from .child_run import RevisionHandedOver, RunStarted
 from .event import Draft, Text
 from .follow import follow
 from .git import child_branch
+from .hold import release
 from .line import authors, left_on_branch
 from .review import pass_gates
 from .rounds import begin_round
@@ -38,7 +39,7 @@ def advance(run: Run, at: datetime, team: Sequence[Member] = ()) -> Sequence[Dra
     plan = run.plan
     if run.unknown_topic is not None:
         return ()
-    steered = end_deleted(run) or tend(run) or follow(run, at, team)
+    steered = release(run) or end_deleted(run) or tend(run) or follow(run, at, team)
     if steered or plan is None or run.ended or run.stopping:
         return steered
     if plan.status in ("planned", "dispatching"):

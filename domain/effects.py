@@ -2,7 +2,7 @@
 
 import msgspec
 
-from .child_run import ENDED, ChildRun
+from .child_run import ENDED, ChildRun, work_id
 from .directive import Directive
 from .gates import ORDER, GateKind
 from .run import Run
@@ -196,7 +196,7 @@ def _work(run: Run) -> tuple[Effect, ...]:
         return ()
     at_work = (subtask.child_run_id for _, subtask in sorted(run.plan.subtasks.items()) if subtask.in_flight)
     return tuple(
-        WorkOnSubtask(id=f"{child_id}/work", run_id=run.run_id, child_run_id=child_id)
+        WorkOnSubtask(id=work_id(child_id), run_id=run.run_id, child_run_id=child_id)
         for child_id in at_work
         if child_id is not None and run.children[child_id].status not in ENDED
     )

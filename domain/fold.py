@@ -8,11 +8,13 @@ import msgspec
 from . import asking, child_run, outcome_spec, work_plan
 from . import assembly as assembling
 from . import directive as steering
+from . import held as holding
 from .asking import ALWAYS, ApprovalResolved, AutopilotFailed, OptionsSet
-from .child_run import BaseRebuilt, RunCancelled, RunFailed, RunStarted, WorktreePrepared
+from .child_run import BaseRebuilt, RunCancelled, RunFailed, RunStarted, TurnInterrupted, WorktreePrepared, work_id
 from .directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
 from .event import Event, Fact, Unknown
 from .gates import GateStarted
+from .held import EffectHeld, EffectReleased
 from .run import CoordinatorStarted, Run, RunStatus
 from .run_records import RunArchived, RunDeleted, RunErased
 from .work_plan import PlanStatus, Subtask, SubtaskMoved, WorkPlanMade
@@ -31,6 +33,8 @@ def evolve(run: Run, fact: Fact) -> Run:
         return msgspec.structs.replace(run, unknown_topic=run.unknown_topic or event.topic)
     if isinstance(event, RunDeleted | RunErased | RunArchived):
         return _evolve_record(run, event, at)
+    if isinstance(event, EffectHeld | EffectReleased):
+        return msgspec.structs.replace(run, held=holding.evolve(run.held, event, at))
     if fact.run is not None and fact.run != fact.root:
         return _evolve_child(run, fact.run, event, at)
     if isinstance(event, WorkPlanMade):
@@ -49,7 +53,7 @@ def _evolve_record(run: Run, event: RunDeleted | RunErased | RunArchived, at: st
         case RunDeleted():
             return msgspec.structs.replace(run, deleted=True)
         case RunErased():
-            return msgspec.structs.replace(run, erased=True)
+            return msgspec.structs.replace(run, erased=True, held={})
 
 
 def _evolve_child(run: Run, child_run_id: str, event: Event, at: str) -> Run:
@@ -64,6 +68,9 @@ def _evolve_child(run: Run, child_run_id: str, event: Event, at: str) -> Run:
     else:
         return run
     run = msgspec.structs.replace(run, children={**run.children, child_run_id: child})
+    if run.held and not isinstance(event, TurnInterrupted):
+        # That a turn was interrupted is said by each try, also by one that fails like those before it.
+        run = msgspec.structs.replace(run, held=holding.got_on(run.held, work_id(child_run_id)))
     if isinstance(event, ApprovalResolved) and event.approved and event.scope == "always":
         run = msgspec.structs.replace(run, grants=run.grants | {ALWAYS})
     if isinstance(event, BaseRebuilt) and run.plan is not None:

@@ -34,6 +34,8 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 def left_on_branch(run: Run, subtask: Subtask) -> Left | None:
     """Return what the authors of a subtask have committed, None if that is nothing."""
     child = run.children.get(subtask.child_run_id or subtask.prior_child_run_id or "")
+    if child is None and subtask.handed_on_from is not None and subtask.handed_on_commit is not None:
+        return Left(child_run_id=subtask.handed_on_from, commit=subtask.handed_on_commit)
     if child is None or child.discarded:
         return None
     if child.head is not None:
@@ -64,7 +66,7 @@ def left_out(run: Run) -> Iterator[LeftOut]:
         line = {child.run_id for child in authors(run, subtask)}
         is_in = contributes(run, subtask) is not None
         discarded = False
-        for child in reversed(run.children.values()):
+        for child in reversed(tuple(run.children.values())):
             if child.subtask_id != subtask.subtask_id:
                 continue
             discarded = discarded or child.discarded
@@ -85,9 +87,11 @@ def conflicts_in(run: Run) -> tuple[Conflict, ...]:
     """Return what was changed in two places in the assembled work, there or in what its authors started from."""
     if run.plan is None or run.assembly is None:
         return ()
-    met = (conflict for part in run.plan.subtasks.values() for conflict in conflicts_met(run, part))
-    # Producers that meet under a dependant do so again, in the same way, when everything is put together.
-    found = {(c.branch, c.paths): c for c in (*map(resolved, run.assembly.conflicts), *met)}
+    found = {(c.branch, c.paths): c for c in map(resolved, run.assembly.conflicts)}
+    for part in run.plan.subtasks.values():
+        for conflict in conflicts_met(run, part):
+            # Producers that meet under a dependant do so again, in the same way, when everything is put together.
+            found.setdefault((conflict.branch, conflict.paths), conflict)
     return tuple(found.values())
 
 

@@ -8,12 +8,14 @@ import msgspec
 from .define_outcome import begin_draft
 from .event import Draft, Text
 from .git import Commit
+from .line import Left
 from .planning import ProposedSubtask, make_plan
 from .project import Project, ProjectDeleting
 from .project_changes import charters
 from .rejected import Invalid, Rejected
 from .run import CoordinatorStarted, Run
 from .sandbox import SandboxPolicy
+from .work_plan import WorkPlanMade
 
 MAX_GOAL_BYTES = 65_536
 DEFAULT_POLICY = SandboxPolicy()
@@ -32,6 +34,8 @@ class StartRun(msgspec.Struct, frozen=True, kw_only=True):
     start_mode: Literal["direct", "define_outcome"] = "direct"
     #: The parts to do; None leaves the plan to the planner agent.
     plan: tuple[ProposedSubtask, ...] | None = None
+    #: What an earlier run of the same plan has committed of its parts, by their places in it.
+    handed_on: Mapping[int, Left] = {}
     auto_approve_tools: bool = False
     autopilot: bool = False
     max_steering_iterations: int = 6
@@ -96,5 +100,14 @@ def start_run(
         drafts.append(begin_draft(run, command.goal, command.user, auto_confirm=command.autopilot))
     if command.plan is not None:
         plan = make_plan(command.work_plan_id, command.plan, project.team, models, charters(project))
-        drafts.append(run.on_plan(plan, command.work_plan_id))
+        drafts.append(run.on_plan(_handed_on(plan, command.handed_on), command.work_plan_id))
     return drafts
+
+
+def _handed_on(plan: WorkPlanMade, handed_on: Mapping[int, Left]) -> WorkPlanMade:
+    parts = [
+        msgspec.structs.replace(part, prior_run_id=left.child_run_id, prior_commit=left.commit) if left else part
+        for place, part in enumerate(plan.subtasks)
+        for left in (handed_on.get(place),)
+    ]
+    return msgspec.structs.replace(plan, subtasks=tuple(parts))

@@ -1,19 +1,24 @@
 """Try a failed run again: where it stood, if it can be taken up there, else as a new run that is linked to it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from uuid import NAMESPACE_OID, uuid5
 
+from .line import Left
 from .orchestration import StartRun
 from .planning import ProposedSubtask
 from .rejected import Rejected
-from .run import Run
+from .run import Run, RunStatus
 
 #: How many runs may follow each other as retries.
 MAX_RETRIES = 3
 
 
+#: A run in one of these can be tried again as a whole.
+RETRYABLE = frozenset[RunStatus]({"failed", "merge_failed"})
+
+
 class RunNotRetryable(Rejected):
-    """Only a run that failed, or whose merge failed, can be tried again."""
+    """Only a run that failed, or whose merge failed, or of which something is held, can be tried again."""
 
     code = "run_not_retryable"
 
@@ -32,7 +37,7 @@ class RetryLimitReached(Rejected):
 
 def check_retryable(run: Run) -> None:
     """Return if the run can be tried again. Raises RunNotRetryable."""
-    if run.status not in ("failed", "merge_failed"):
+    if run.status not in RETRYABLE:
         raise RunNotRetryable(f"The run is in status '{run.status}'. {RunNotRetryable.__doc__}")
     if any(directive.status != "needs_attention" for directive in run.open_directives()):
         raise RunNotRetryable("A correction of this run is on its log already, and takes it up where it stood.")
@@ -43,10 +48,11 @@ def successor(run_id: str) -> str:
     return str(uuid5(NAMESPACE_OID, f"{run_id}/retry"))
 
 
-def start_again(run: Run, work_plan_id: str, team: Collection[str]) -> StartRun:
+def start_again(run: Run, work_plan_id: str, team: Collection[str], handed_on: Mapping[int, Left]) -> StartRun:
     """
     Return the command for a new run with the same goal, plan, user and options; the failed one stays as it is.
 
+    *handed_on* is what the parts' authors have committed, by the parts' ids: the new ones go on from it.
     A part whose author has left the *team* goes to whoever is next. Raises RunNotRetryable, RetryLimitReached.
     """
     check_retryable(run)
@@ -59,6 +65,11 @@ def start_again(run: Run, work_plan_id: str, team: Collection[str]) -> StartRun:
         user=run.user,
         model_id=run.model_id,
         plan=_plan(run, team),
+        handed_on={
+            place: handed_on[subtask_id]
+            for place, subtask_id in enumerate(sorted(run.plan.subtasks) if run.plan else ())
+            if subtask_id in handed_on
+        },
         auto_approve_tools=run.auto_approve_tools,
         autopilot=run.autopilot,
         max_steering_iterations=run.max_steering_iterations,

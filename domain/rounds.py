@@ -41,5 +41,12 @@ def open_gate(
         conflicts=conflicts_in(run),
         left_out=assembly.left_out,
         moved_files=run.moved.files if run.moved else (),
+        isolation=isolation_of(run),
     )
     return run.coordinator(requested)
+
+
+def isolation_of(run: Run) -> str | None:
+    """Return what kept the run's agents apart from the service: `none` if one of them was not; None: not known."""
+    found = {child.isolation for child in run.children.values()} - {None}
+    return "none" if "none" in found else next(iter(found), None)

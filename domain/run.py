@@ -11,6 +11,7 @@ from .directive import Directive, directive_stream
 from .event import Draft, Event, Text
 from .gates import GateSpec
 from .git import Commit
+from .held import HeldEffect
 from .outcome_spec import OutcomeSpec
 from .sandbox import SandboxPolicy
 from .work_plan import WorkPlan
@@ -94,6 +95,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     deleted: bool = False
     erased: bool = False
     retries: int = 0
+    #: Effects that failed time and again, by id: what stands in their way, and who can mend it.
+    held: Mapping[str, HeldEffect] = {}
     #: The version of every stream that was folded.
     versions: Mapping[str, int] = {}
     #: The root_sequence of the last fact that was folded.

@@ -212,13 +212,13 @@ def lose_workplace(run: Run, child_run_id: str, state: str) -> Sequence[Draft]:
     return (*expire_requests(run, child), run.on_child(child_run_id, event))
 
 
-def start_turn(run: Run, child_run_id: str) -> Sequence[Draft]:
+def start_turn(run: Run, child_run_id: str, isolation: str | None = None) -> Sequence[Draft]:
     """The agent shows that it works on the open turn; said once. It proves what the turn's directives asked for."""
     child, _ = child_at_work(run, child_run_id)
     if child.turn is None or child.turn.started:
         return ()
     carried = [run.directives[i] for i in child.turn.directive_ids if run.directives[i].open]
-    started = run.on_child(child_run_id, TurnStarted(turn_id=child.turn.turn_id))
+    started = run.on_child(child_run_id, TurnStarted(turn_id=child.turn.turn_id, isolation=isolation))
     return (started, *_mark(run, carried, child_run_id, "effect_confirmed"))
 
 

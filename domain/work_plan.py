@@ -49,6 +49,10 @@ class PlannedSubtask(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     phase: Phase
     isolation: str = ISOLATION
     files: tuple[Text, ...] = ()
+    #: What an earlier run of the same plan had committed of it, and the child run on whose branch that is: its first
+    #: author goes on from there.
+    prior_run_id: str | None = None
+    prior_commit: str | None = None
 
 
 class Dependency(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -156,6 +160,9 @@ class Subtask(msgspec.Struct, frozen=True, kw_only=True):
     reason: Text | None = None
     #: The child run before this one, whose branch the next one goes on from.
     prior_child_run_id: str | None = None
+    #: The child run of an earlier run of the same plan whose branch the first one goes on from, and the commit there.
+    handed_on_from: str | None = None
+    handed_on_commit: str | None = None
     #: How often the coordinator has had it done over, since a person last asked for changes.
     recovery_attempts: int = 0
     #: Authors whose work on it was rejected; none of them is chosen again for it.
@@ -234,6 +241,8 @@ def planned(event: WorkPlanMade) -> WorkPlan:
             phase=part.phase,
             depends_on=needs.get(part.subtask_id, ()),
             files=part.files,
+            handed_on_from=part.prior_run_id,
+            handed_on_commit=part.prior_commit,
         )
         for part in event.subtasks
     }

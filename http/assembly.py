@@ -10,9 +10,9 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
-from ..application.git_port import ChangedFile, FileView, RepositoryUnusable
+from ..application.git_port import ChangedFile, FileView
+from ..application.look import looked
 from ..application.review_assembly import review_assembly
-from ..application.start_orchestration import WorkspaceUnavailable
 from ..application.steer import request_changes
 from ..domain.event import Draft, Fact
 from ..domain.gate_signals import RequestChanges
@@ -55,6 +55,25 @@ class ReviewedBody(msgspec.Struct, frozen=True, kw_only=True):
     message: str | msgspec.UnsetType = msgspec.UNSET
 
 
+class ConflictBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Two sides changed this file in the same places: the version of `branch` stands, the other is kept at `ref`."""
+
+    branch: str
+    ref: str
+
+
+class AssembledFile(ChangedFile, frozen=True, kw_only=True):
+    """A file of the assembled work. `status` is `unchanged` for one that conflicted and is as it was before the run."""
+
+    conflicts: tuple[ConflictBody, ...] = ()
+
+
+class AssembledFileView(FileView, frozen=True, kw_only=True):
+    """One file of the assembled work."""
+
+    conflicts: tuple[ConflictBody, ...] = ()
+
+
 class UseCoordinator(Rejected):
     """This is a child run. The assembly, and the decision about it, belong to its coordinator."""
 
@@ -74,32 +93,46 @@ class InvalidPath(Invalid):
 
 
 @get("/api/runs/{run_id:str}/assembly/files", sync_to_thread=True, responses=refusals(404, 409))
-def list_files(run_id: FromPath[str], reading: Reads) -> Sequence[ChangedFile]:
-    """List the files that the assembled work changes; empty before there is an assembly."""
+def list_files(run_id: FromPath[str], reading: Reads) -> Sequence[AssembledFile]:
+    """List the files that the assembled work changes, or that conflicted in it; empty before there is an assembly."""
     place = compared(reading, run_id)
     if place is None:
         return []
-    try:
-        return list(reading.services.repositories.changed_files(*place))
-    except (RepositoryUnusable, OSError, KeyError) as gone:
-        raise WorkspaceUnavailable from gone
+    changed = looked(lambda: reading.services.repositories.changed_files(*place))
+    conflicts = _conflicts(reading, run_id)
+    files = {
+        file.path: AssembledFile(**msgspec.structs.asdict(file), conflicts=conflicts.pop(file.path, ()))
+        for file in changed
+    }
+    files |= {
+        path: AssembledFile(path=path, status="unchanged", added_lines=0, removed_lines=0, conflicts=found)
+        for path, found in conflicts.items()
+    }
+    return [files[path] for path in sorted(files)]
 
 
 @get("/api/runs/{run_id:str}/assembly/files/{path:path}", sync_to_thread=True, responses=refusals(404, 409))
-def show_file(request: Request[Any, Any, Any], run_id: FromPath[str], path: FromPath[Path], reading: Reads) -> FileView:
+def show_file(
+    request: Request[Any, Any, Any], run_id: FromPath[str], path: FromPath[Path], reading: Reads
+) -> AssembledFileView:
     """Return one file of the assembled work: how it differs from the originating branch, and its content."""
     # As it was sent: *path* has been cleaned of dots already, so that it may name what nobody asked for.
     wanted = checked_path(request.scope["path"].partition(FILES)[2] or path.as_posix())
     place = compared(reading, run_id)
     if place is None:
         raise FileNotFound
-    try:
-        found = reading.services.repositories.file(*place, wanted)
-    except (RepositoryUnusable, OSError, KeyError) as gone:
-        raise WorkspaceUnavailable from gone
+    found = looked(lambda: reading.services.repositories.file(*place, wanted))
     if found is None:
         raise FileNotFound
-    return found
+    return AssembledFileView(**msgspec.structs.asdict(found), conflicts=_conflicts(reading, run_id).get(wanted, ()))
+
+
+def _conflicts(reading: Reads, run_id: str) -> dict[str, tuple[ConflictBody, ...]]:
+    by_path: dict[str, tuple[ConflictBody, ...]] = {}
+    for conflict in run_row(reading, run_id, hides=True).conflicts:
+        for path in conflict.paths:
+            by_path[path] = (*by_path.get(path, ()), ConflictBody(branch=conflict.branch, ref=conflict.ref))
+    return by_path
 
 
 @post(

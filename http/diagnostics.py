@@ -8,7 +8,7 @@ from litestar import get
 from litestar.params import FromPath
 
 from ..application.disk_space import disk_space
-from ..application.git_port import RepositoryUnusable
+from ..application.look import WorkspaceUnavailable, looked
 from ..domain.rejected import ProjectNotFound
 from ..projections import open_runs, project_view
 from .health import HealthBody, health_of
@@ -109,12 +109,10 @@ def show_project_diagnostics(project_id: FromPath[str], reading: Reads) -> Proje
     repositories, path = reading.services.repositories, Path(row.working_directory or "")
     problem, tip, obstacle = None, None, None
     try:
-        tip = repositories.tip(path, row.default_branch).commit
-        obstacle = repositories.obstacle(path, row.default_branch)
-    except RepositoryUnusable as unusable:
-        problem = unusable.code
-    except (OSError, KeyError):
-        problem = "unreadable"
+        tip = looked(lambda: repositories.tip(path, row.default_branch).commit)
+        obstacle = looked(lambda: repositories.obstacle(path, row.default_branch))
+    except WorkspaceUnavailable as unavailable:
+        problem = unavailable.reason
     return ProjectDiagnosticsBody(
         project_id=project_id,
         repository=str(path),

@@ -11,13 +11,11 @@ from litestar.params import FromPath, QueryParameter
 from ..application.git_port import (
     ChangedFile,
     FileView,
-    GitConflict,
-    RepositoryUnusable,
     TreeEntry,
     WorktreeBusy,
     WorktreeGone,
 )
-from ..application.start_orchestration import WorkspaceUnavailable
+from ..application.look import looked
 from ..domain.rejected import NotFound, Rejected
 from ..projections.run_detail import RunDetail
 from .assembly import FileNotFound, checked_path, compared
@@ -68,7 +66,7 @@ def show_workspace(run_id: FromPath[str], reading: Reads) -> Sequence[TreeEntry]
     if worktree is None or base is None:
         raise gone
     try:
-        return looked(lambda: reading.services.repositories.tree(_repository(row), base.commit, worktree))
+        return looked_now(lambda: reading.services.repositories.tree(_repository(row), base.commit, worktree))
     except WorktreeGone:
         raise gone from None
 
@@ -98,7 +96,7 @@ def list_changed_files(
                     return []
         return repositories.changed_files(repository, base, head)
 
-    return looked(listed)
+    return looked_now(listed)
 
 
 @get("/api/runs/{run_id:str}/files/{path:path}", sync_to_thread=True, responses=refusals(403, 404, 409))
@@ -119,7 +117,7 @@ def show_changed_file(
         except WorktreeGone:
             return repositories.file(repository, base, head, wanted)
 
-    file = looked(found)
+    file = looked_now(found)
     if file is None:
         raise FileNotFound
     return file
@@ -129,7 +127,7 @@ def show_changed_file(
 def show_assembly(run_id: FromPath[str], reading: Reads) -> Sequence[TreeEntry]:
     """List every folder and file of the assembled work; empty before there is an assembly."""
     place = compared(reading, run_id)
-    return [] if place is None else looked(lambda: reading.services.repositories.tree(*place))
+    return [] if place is None else looked_now(lambda: reading.services.repositories.tree(*place))
 
 
 @get(
@@ -152,7 +150,7 @@ def show_content(
     if place is None:
         raise FileNotFound
     repository, _, head = place
-    found = looked(lambda: reading.services.repositories.content(repository, head, wanted))
+    found = looked_now(lambda: reading.services.repositories.content(repository, head, wanted))
     if found is None:
         raise FileNotFound
     return raw(found)
@@ -171,16 +169,12 @@ def wanted_path(request: Request[Any, Any, Any], path: Path, below: str) -> str:
     return checked_path(request.scope["path"].partition(f"{below}/")[2] or path.as_posix())
 
 
-def looked(look: Callable[[], T]) -> T:
+def looked_now(look: Callable[[], T]) -> T:
     """Return what a look into a repository gives. Raises WorktreeNotReady, WorkspaceUnavailable."""
     try:
-        return look()
+        return looked(look)
     except WorktreeBusy as busy:
         raise WorktreeNotReady from busy
-    except RepositoryUnusable as unusable:
-        raise WorkspaceUnavailable(str(unusable), reason=unusable.code) from unusable
-    except (GitConflict, OSError, KeyError) as gone:
-        raise WorkspaceUnavailable from gone
 
 
 def _worktree(row: RunDetail) -> Path | None:

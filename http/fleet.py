@@ -7,7 +7,8 @@ from litestar import Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromQuery
 
-from ..domain.child_run import ChildRun
+from ..domain.child_run import ChildRun, work_id
+from ..domain.held import WaitsFor
 from ..domain.run import Run
 from ..domain.work_plan import Subtask
 from ..domain.worker_command import check
@@ -35,6 +36,15 @@ class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
     status: str
 
 
+class HeldBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a worker does not get on, since when, and who can mend it."""
+
+    error_code: str
+    message: str | None
+    waits_for: WaitsFor
+    since: str
+
+
 class FleetWorker(msgspec.Struct, frozen=True, kw_only=True):
     """A worker, what it is doing, and what is under way for it."""
 
@@ -48,6 +58,8 @@ class FleetWorker(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str | None
     since: str
     directives: Sequence[UnderWay]
+    #: What stands in its way, if its work failed several times in a row.
+    held: HeldBody | None = None
 
 
 @post(
@@ -93,6 +105,13 @@ def _status(part: Subtask, child: ChildRun) -> str:
     return "waiting_for_place" if waits else child.status
 
 
+def _held(run: Run, child: ChildRun) -> HeldBody | None:
+    held = run.held.get(work_id(child.run_id))
+    if held is None:
+        return None
+    return HeldBody(error_code=held.error_code, message=held.message.value, waits_for=held.waits_for, since=held.since)
+
+
 def _workers(run: Run) -> Sequence[FleetWorker]:
     workers: list[FleetWorker] = []
     for part in run.plan.subtasks.values() if run.plan else ():
@@ -112,6 +131,7 @@ def _workers(run: Run) -> Sequence[FleetWorker]:
                 session_id=child.session_id,
                 since=child.turn.opened_at if child.turn else child.created_at,
                 directives=[UnderWay(directive_id=d.directive_id, kind=d.verb, status=d.status) for d in under_way],
+                held=_held(run, child),
             )
         )
     return workers

@@ -49,6 +49,8 @@ class RunCounts(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     active: int
     awaiting_review: int
+    #: In which something stands in the way that a person or a newer release has to mend.
+    held: int
     by_status: dict[str, int]
 
 
@@ -143,6 +145,7 @@ def counts(runs: Sequence[RunSummary]) -> RunCounts:
         total=len(runs),
         active=len(runs) - ended,
         awaiting_review=by_status["awaiting_review"],
+        held=sum(bool(run.held) for run in runs),
         by_status=dict(sorted(by_status.items())),
     )
 

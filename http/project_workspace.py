@@ -9,11 +9,12 @@ from litestar import Request, get
 from litestar.params import FromPath, QueryParameter
 
 from ..application.git_port import Branch, FileView, TreeEntry
+from ..application.look import looked
 from ..domain.git import RUN_BRANCHES
 from ..domain.rejected import NotFound, RunNotFound
 from .access import Access, is_uuid
 from .assembly import FileNotFound
-from .files import looked, wanted_path
+from .files import wanted_path
 from .problems import refusals
 from .reading import Reads, only_once
 

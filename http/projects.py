@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from ..application.agent_port import Agents
 from ..application.caller import Answer
-from ..application.register_project import UnusableDirectory, register_project
+from ..application.register_project import register_project
 from ..application.start_orchestration import resolved
 from ..domain.event import Draft
 from ..domain.gates import DEFAULT_BUILD_SECONDS, GateSpec
@@ -95,11 +95,7 @@ def create_project(data: JSONBody[ProjectRequest], asking: Asks) -> Response[byt
             return command.tell(201, _created(draft, command))
 
         services = asking.services
-        try:
-            return register_project(wanted, command.by, services.log, command.clock, services.repositories, told)
-        except (OSError, ValueError) as error:
-            # What a file system says about a name that is too long, or about a directory that is closed to us.
-            raise UnusableDirectory(f"`working_directory` cannot be looked at: {error}") from error
+        return register_project(wanted, command.by, services.log, command.clock, services.repositories, told)
 
     response = asking.once(carry_out, "/api/projects/{project_id}")
     response.content = msgspec.json.encode(

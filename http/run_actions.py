@@ -15,7 +15,7 @@ from ..application.steer import request_changes
 from ..domain.assembly import MergeFailed
 from ..domain.event import Draft, Fact
 from ..domain.gate_signals import NoReviewPending
-from ..domain.rejected import Invalid
+from ..domain.rejected import Invalid, Rejected
 from ..domain.run import Run
 from ..projections import run_detail
 from ..projections.run_detail import RunDetail
@@ -50,6 +50,15 @@ class DecidedBody(msgspec.Struct, frozen=True, kw_only=True):
 
 class MergeWasBlocked(RepositoryDirty):
     """The originating branch could not be moved, so nothing was: the gate is open again."""
+
+
+class BaseHasMoved(Rejected):
+    """
+    The originating branch has meanwhile changed some of the same files. Nothing was merged: the work goes to the gates once
+    more, on top of what the branch holds now. Review that.
+    """
+
+    code = "base_moved"
 
 
 DECIDED = {200: ResponseSpec(DecidedBody, description="Where the run is now", generate_examples=False)}
@@ -162,6 +171,8 @@ def _outcome(log: EventLog, run: Run, data: ReviewRequest) -> DecidedBody:
             merge_result=f"conflict:{failed.reason}",
             conflicting_files=[str(path) for path in failed.conflicting_files],
         )
+    if run.moved is not None and run.moved.reason == "files_meet" and not run.merging:
+        raise BaseHasMoved(run_status=run.status, files=[str(path) for path in run.moved.files])
     if run.status == "awaiting_review":
         reason = run.plan.status_reason if run.plan else None
         raise MergeWasBlocked(reason=reason, run_status=run.status)

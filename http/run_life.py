@@ -13,6 +13,7 @@ from litestar.params import FromPath
 from ..application.end_run import archive_run, cancel_run, delete_run
 from ..application.retry_run import Ids, retry_run
 from ..domain.event import Draft, Fact
+from ..domain.retry import RETRYABLE
 from ..domain.run import Run
 from ..domain.steering import RunNotSteerable
 from .access import RunPlace
@@ -108,7 +109,12 @@ def archive(run_id: FromPath[str], asking: Asks) -> Response[bytes]:
 
 @post("/api/runs/{run_id:str}/retry", sync_to_thread=True, responses=RETRIED | refusals(403, 404, 409, 413, 422))
 def retry(run_id: FromPath[str], asking: Asks) -> Response[bytes]:
-    """Try a failed run again: where it stood (200), or as a new run (201). The failed one stays as it is."""
+    """
+    Try a failed run again: where it stood (200), or as a new run (201); the failed one stays as it is.
+
+    In a run that has not failed, what is `held` (it failed several times in a row, and waits for somebody to mend the cause)
+    is tried again at once (200), instead of within a minute.
+    """
     place = coordinator(asking, run_id)
     services = asking.services
     ids = Ids(str(uuid4()), directive_id())
@@ -116,8 +122,10 @@ def retry(run_id: FromPath[str], asking: Asks) -> Response[bytes]:
     def carry_out(command: Command) -> Sequence[Fact]:
         def told(new_run: str | None) -> Any:
             if new_run is None:
+                status = services.runs.run(place.root).status
+                goes_on = "in_progress" if status in RETRYABLE else status
                 return command.tell(
-                    200, RetriedBody(run_id=place.root, retried_from=None, status="in_progress", resumed=True)
+                    200, RetriedBody(run_id=place.root, retried_from=None, status=goes_on, resumed=True)
                 )
             return command.tell(201, RetriedBody(run_id=new_run, retried_from=place.root, status="in_progress"))
 

@@ -9,7 +9,8 @@ from litestar import Response, get
 from litestar.params import FromPath
 from msgspec import Meta
 
-from ..application.git_port import GitConflict, Repositories, RepositoryUnusable
+from ..application.git_port import Repositories
+from ..application.look import WorkspaceUnavailable, looked
 from ..domain.rejected import NotFound, RunNotFound
 from ..projections import children_view, run_detail, work_plan_view
 from ..projections.children_view import ChildView
@@ -77,8 +78,9 @@ def _diff_of(row: RunDetail, repositories: Repositories) -> str | None:
     if kept.base is None or kept.head is None or kept.repository_path is None:
         return None
     try:
-        return _diff(repositories, Path(kept.repository_path), kept.base.commit, kept.head.commit)
-    except (RepositoryUnusable, GitConflict, OSError, KeyError):
+        repository, base, head = Path(kept.repository_path), kept.base.commit, kept.head.commit
+        return looked(lambda: _diff(repositories, repository, base, head))
+    except WorkspaceUnavailable:
         # The run is shown even if its repository is gone; what it changed then cannot be.
         return None
 

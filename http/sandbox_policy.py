@@ -9,6 +9,7 @@ from litestar import Request, get, put
 from litestar.params import JSONBody, QueryParameter
 from msgspec import Meta
 
+from ..application.look import looked
 from ..application.sandbox_policy import read_policy, replace_policy
 from ..domain.rejected import Forbidden, Invalid, ProjectNotFound
 from ..domain.sandbox import MAX_PATTERNS, MAX_ROOTS, SandboxPolicy, is_absolute
@@ -56,7 +57,7 @@ def show_sandbox_policy(
     """Return a repository's policy, or the default one where its settings say nothing."""
     only_once(request, "repository_path")
     repository = _repository(reading, repository_path, change=False)
-    return _body(repository, read_policy(reading.services.repositories, Path(repository)))
+    return _body(repository, looked(lambda: read_policy(reading.services.repositories, Path(repository))))
 
 
 @put("/api/sandbox-policy", sync_to_thread=True, responses=refusals(403, 404, 409, 413))
@@ -76,7 +77,7 @@ def put_sandbox_policy(data: JSONBody[SandboxPolicyRequest], reading: Reads) -> 
         redact_pii=data.redact_pii,
         max_output_bytes=data.max_output_bytes,
     )
-    return _body(repository, replace_policy(reading.services.repositories, Path(repository), policy))
+    return _body(repository, looked(lambda: replace_policy(reading.services.repositories, Path(repository), policy)))
 
 
 def _body(repository: str, policy: SandboxPolicy) -> SandboxPolicyBody:

@@ -8,7 +8,7 @@ from ..adapters.agents_file import AgentsFileInvalid, find_command, read_agents
 from ..application.agent_port import AgentInfo
 from .output import print_json, print_table
 from .refused import Refused
-from .settings import data_option, json_option, read_settings
+from .settings import Settings, data_option, json_option, read_settings
 
 agents_option = click.option(
     "--agents",
@@ -18,10 +18,10 @@ agents_option = click.option(
 )
 
 
-def known_agents(data: Path, agents_file: Path | None) -> list[AgentInfo]:
+def agents_shown(settings: Settings, agents_file: Path | None) -> list[AgentInfo]:
     """Return every agent that can be named, the default first. Raises Refused."""
     try:
-        agents = read_agents(agents_file, data)
+        agents = read_agents(agents_file, settings.data)
     except AgentsFileInvalid as error:
         raise Refused(str(error)) from error
     return [
@@ -41,7 +41,7 @@ def known_agents(data: Path, agents_file: Path | None) -> list[AgentInfo]:
 @json_option
 def command(data: Path | None, agents_file: Path | None, as_json: bool) -> None:
     """List the known agents and whether their command is on PATH, the default first."""
-    agents = known_agents(read_settings(data).data, agents_file)
+    agents = agents_shown(read_settings(data), agents_file)
     if as_json:
         print_json(agents)
         return

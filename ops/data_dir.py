@@ -22,6 +22,7 @@ OURS = (
     "worktrees",
     "homes",
     "rehearsal",
+    "scratch",
     "signals",
 )
 OTHERS = 0o077

@@ -2,7 +2,9 @@
 
 import os
 import platform
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,16 +20,19 @@ from ..adapters.log.checkpoint_file import CheckpointFile
 from ..adapters.log.keys import Keyring, KeysRefused
 from ..adapters.log.opening import put_back
 from ..adapters.log.sealing import REMEDY
-from .agents_command import agents_option, known_agents
+from ..adapters.processes.bubblewrap import find_program
+from .agent_places import room_for_agents
+from .agents_command import agents_option, agents_shown
 from .audit_sources import reading
 from .data_dir import is_served, prepare_data_dir
 from .output import print_json, print_table
 from .refused import Refused
 from .settings import Settings, data_option, json_option, read_settings
-from .wiring import sealing
+from .wiring import check_box, known_agents, open_box, sealing
 
 LEAST_FREE_BYTES = 512 * 1024 * 1024
 REACH_SECONDS = 5
+LEAST_GIT = (2, 39)
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,8 +75,28 @@ def examine(settings: Settings, agents_file: Path | None) -> Iterator[Finding]:
     if settings.redis:
         yield _attempt("redis", lambda: _redis(str(settings.redis)))
     yield from _agents(settings, agents_file)
+    yield _attempt("box", lambda: _box(settings, agents_file))
+    yield _attempt("places", lambda: room_for_agents(settings))
+    yield _attempt("git", _git)
+
+
+def _box(settings: Settings, agents_file: Path | None) -> str:
+    box = open_box(settings, known_agents(settings, agents_file))
+    if box.isolation == "none":
+        return "isolation is none: agents and builds have all rights of the service"
+    check_box(box)
+    return f"agents work in boxes of {find_program()}"
+
+
+def _git() -> str:
     git = shutil.which("git")
-    yield Finding(name="git", ok=True if git else None, detail=git or "not on PATH: only `steersman demo` needs it")
+    if git is None:
+        raise Refused("git is not on PATH.")
+    told = subprocess.run([git, "--version"], capture_output=True, text=True, check=False, timeout=REACH_SECONDS).stdout
+    found = re.search(r"(\d+)\.(\d+)", told)
+    if found is None or (int(found[1]), int(found[2])) < LEAST_GIT:
+        raise Refused(f"{git} is {told.strip() or 'no git'}; 2.39 or later is needed.")
+    return f"{git}, {found[0]}"
 
 
 def _attempt(name: str, look: Callable[[], str]) -> Finding:
@@ -143,7 +168,7 @@ def _redis(url: str) -> str:
 
 def _agents(settings: Settings, agents_file: Path | None) -> Iterator[Finding]:
     try:
-        agents = known_agents(settings.data, agents_file)
+        agents = agents_shown(settings, agents_file)
     except Refused as refused:
         yield Finding(name="agents", ok=False, detail=refused.message)
         return

@@ -23,6 +23,11 @@ def _gist(topic: str, payload: Mapping[str, Any]) -> str:
             return _cut(", ".join(map(str, payload.get("conflictingFiles", ()))))
         case "coordinator.assembly_merge_completed" | "coordinator.assembly_completed":
             return f"commit {str(payload.get('commitHash', ''))[:12]}"
+        case "coordinator.effect_held":
+            who = payload.get("waitsFor")
+            return _cut(f"{payload.get('kind')} waits for {who}: {payload.get('errorCode')}: {payload.get('message')}")
+        case "coordinator.effect_released":
+            return _cut(f"{payload.get('kind')} {payload.get('errorCode')}: {payload.get('reason')}")
         case "run.failed":
             return _cut(f"{payload.get('errorCode')}: {payload.get('message')}")
         case _ if topic.startswith("subtask."):

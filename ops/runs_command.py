@@ -52,6 +52,9 @@ def show(run_id: str, as_json: bool) -> None:
     for name in ("run_id", "task", "status", "coordinator_status", "coordinator_status_reason", "result", "model_id"):
         if run.get(name):
             click.echo(f"{name:<26} {plain(str(run[name]))}")
+    for held in run.get("held", ()):
+        words = f"{held['kind']} waits for {held['waits_for']} since {held['since']}: {held['error_code']}"
+        click.echo(f"{'held':<26} {plain(words)}")
     if run.get("error"):
         click.echo(f"{'error':<26} {plain(msgspec.json.encode(run['error']).decode())}")
     if plan:
@@ -127,21 +130,30 @@ def explain(run_id: str, as_json: bool) -> None:
         f"{'run':<10} {found['runId']}\n{'status':<10} {found['status']}, plan {found['planStatus'] or 'none yet'}"
     )
     click.echo(f"{'driven by':<10} {driven}")
+    if found["isolation"] == "none":
+        click.echo(f"{'isolation':<10} none: its agents had all rights of the service")
     for wait in found["waits"]:
         click.echo(f"{'waits for':<10} {wait['who']}: {plain(wait['what'])}")
         if wait["request"]:
             click.echo(f"{'':<10} {wait['request']}")
+    for conflict in found["conflicts"]:
+        click.echo(f"{'conflict':<10} {plain(', '.join(conflict['paths']))}: {conflict['branch']} stands")
+        click.echo(f"{'':<10} the other version: {conflict['ref']}")
+    for left in found["leftOut"]:
+        click.echo(f"{'left out':<10} subtask {left['subtaskId']}: {left['commit']} ({left['reason']})")
+    if found["movedFiles"]:
+        click.echo(f"{'moved':<10} {plain(', '.join(found['movedFiles']))}")
     if found["effects"]:
         click.echo("")
         print_table(
-            ("EFFECT", "KIND", "STATE", "FAILURES", "NEXT TRY", "LAST ERROR"),
+            ("EFFECT", "KIND", "STATE", "FAILURES", "NEXT TRY", "WAITS FOR", "LAST ERROR"),
             [_effect_cells(effect) for effect in found["effects"]],
         )
 
 
 def _effect_cells(effect: dict[str, Any]) -> tuple[str, ...]:
-    names = ("effectId", "kind", "state", "failures", "nextTry", "lastError")
-    return tuple(str(effect[name] or "") for name in names)
+    names = ("effectId", "kind", "state", "failures", "nextTry", "waitsFor", "lastError")
+    return tuple(str(effect.get(name) or "") for name in names)
 
 
 def _run_cells(run: dict[str, Any]) -> tuple[str, ...]:

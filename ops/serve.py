@@ -16,6 +16,7 @@ import uvicorn
 
 from ..adapters.token_store import TokenStore
 from ..application.log_port import LogUnavailable
+from .agent_places import files_wanted, room_for_agents
 from .agents_command import agents_option
 from .data_dir import alone_in, prepare_data_dir
 from .driving import Role
@@ -28,8 +29,6 @@ from .wiring import Service, open_service
 #: What open requests get to end by themselves; a feed ends at once and its client resumes by id.
 GRACE_SECONDS = 3
 BACKLOG = 512
-#: Files, sockets and pipes that are open besides those of feeds.
-OTHER_FILES = 1_024
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +60,9 @@ def command(host: str, port: int, data: Path | None, role: Role, agents_file: Pa
         raise Refused(
             f"--role {role} needs STEERSMAN_DATABASE: on SQLite there is one process, and it does everything."
         )
-    allow_open_files(settings.max_feeds)
+    if role != "api":
+        room_for_agents(settings)
+    allow_open_files(files_wanted(settings))
     shared = settings.database is not None
     with alone_in(settings.data, shared=shared), open_service(settings, agents_file, role) as service:
         check_exposure(host, service.tokens)
@@ -71,15 +72,18 @@ def command(host: str, port: int, data: Path | None, role: Role, agents_file: Pa
     log.info("ended", url=url)
 
 
-def allow_open_files(feeds: int) -> None:
-    """Let this process have so many feeds open, and everything else that it needs, as far as the system lets us."""
+def allow_open_files(wanted: int) -> None:
+    """Let this process have so many files open, as far as the system lets us."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = feeds + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         if most < wanted:
-            log.warning("fewer files may be open than STEERSMAN_MAX_FEEDS asks for", limit=most, wanted=wanted)
+            log.warning(
+                "fewer files may be open than STEERSMAN_MAX_FEEDS and STEERSMAN_MAX_AGENTS ask for",
+                limit=most,
+                wanted=wanted,
+            )
 
 
 def check_exposure(host: str, tokens: TokenStore) -> None:

@@ -23,12 +23,12 @@ from ..adapters.log.keys import Keyring, KeysRefused
 from ..adapters.log.opening import sealed_by
 from ..adapters.log.sequenced_log import SequencedLog
 from ..adapters.log.sequencer import UNOBSERVED, Observer
-from ..adapters.log.stored_log import Opens, unsealed
+from ..adapters.log.stored_log import Opens, to_read
 from ..adapters.memory import SYSTEM_CLOCK, MemoryWakeups
 from ..adapters.postgres_log import PostgresLog
 from ..adapters.postgres_views import PostgresViews
 from ..adapters.processes.box import Box
-from ..adapters.processes.bubblewrap import BoxUnusable, box_problem, find_box, of_the_service
+from ..adapters.processes.bubblewrap import BoxUnusable, box_problem, find_box
 from ..adapters.processes.kept_commands import KeptCommands
 from ..adapters.processes.lock import ProcessLock
 from ..adapters.redis_wakeups import AddressInvalid, RedisWakeups
@@ -45,6 +45,7 @@ from ..http.given import Settings as HttpSettings
 from ..http.metrics import Metrics
 from .driving import Driving, Role
 from .home_id import settle_home
+from .host_network import check_host_network
 from .migrate import prepare_schema
 from .project_views import ViewKeeper
 from .refused import Refused
@@ -90,7 +91,9 @@ def open_stores(
     """
     with ExitStack() as stack:
         try:
-            facts = _open_log(settings, wakeups, sealing(settings) if to_write else unsealed, observer)
+            facts = _open_log(
+                settings, wakeups, sealing(settings) if to_write else to_read(Keyring(settings.keys)), observer
+            )
             stack.callback(facts.close)
             database = settings.database
             views = PostgresViews(database) if database else SqliteViews(settings.data / "views.db")
@@ -135,6 +138,7 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
         box = open_box(settings, known)
         if role != "api":
             check_box(box)
+            check_host_network(box, known, settings)
         held = [process.descriptor] if process else []
         agents = stack.enter_context(closing(AcpAgents(known, settings.data, box=box, held=held)))
         commands = KeptCommands(held, box=box, around=known.build)
@@ -214,8 +218,7 @@ def _git(settings: Settings, box: Box) -> Callable[[MayMove], GitRepositories]:
     """Return what makes the git of this installation, for one who may be asked whether files and refs may be moved."""
     limits = GitLimits(file_bytes=settings.max_file_mib * MIB, commit_bytes=settings.max_commit_mib * MIB)
     allowed = GitSettings(rules=Rules(roots=settings.repositories), limits=limits)
-    scratch, own = settings.data / "scratch", of_the_service(box)
-    return lambda may_move: GitRepositories(scratch, box, may_move, allowed, own)
+    return lambda may_move: GitRepositories(settings.data / "scratch", box, may_move, allowed)
 
 
 def check_box(box: Box) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 from . import (
     children_view,
+    held_runs,
     open_runs,
     outstanding_directives,
     project_view,
@@ -24,4 +25,5 @@ VIEWS: tuple[View[Any], ...] = (
     open_runs.VIEW,
     token_usage.VIEW,
     outstanding_directives.VIEW,
+    held_runs.VIEW,
 )

@@ -1,21 +1,25 @@
 """One run, coordinator or child, as `GET /api/runs/{id}` shows it. Key: the run's id; group: its coordinator's."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from ..domain import assembly, child_run
 from ..domain.agent_output import ToolCalled
 from ..domain.asking import OptionsSet
-from ..domain.event import Fact
+from ..domain.conflicts import Conflict
+from ..domain.event import Fact, Text
 from ..domain.git import Commit
+from ..domain.held import EffectHeld, EffectReleased
+from ..domain.line import resolved
 from ..domain.run import CoordinatorStarted
 from ..domain.run_records import RunArchived
 from ..domain.work_plan import SubtaskMoved
+from .held_effects import HeldView, held_after
 from .standing import STEERABLE, ChildStanding, Standing, after, child_after
 from .view import Rows, View, deleted_run
 
-VERSION = 3
+VERSION = 4
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -24,6 +28,26 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     message: str | None
     error_code: str
     retryable: bool
+
+
+class StandingConflict(msgspec.Struct, frozen=True, kw_only=True):
+    """Files that two sides changed in the same places: the version of `branch` stands, the other is kept at `ref`."""
+
+    branch: str
+    subtask_id: int | None
+    paths: tuple[str, ...]
+    ref: str
+    #: The commit at `ref`.
+    replaced: str | None
+
+
+class LeftOutWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What a subtask had ready for an assembly once, and is not in this one; why is taken_back, base_conflict or not_handed_on."""
+
+    subtask_id: int
+    run_id: str
+    commit_hash: str
+    reason: str
 
 
 class Internal(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +98,13 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     reviewed_by: str | None = None
     archived_at: str | None = None
     retried_from: str | None = None
+    #: What was changed in two places: in the assembled work of a coordinator, in what a child starts from.
+    conflicts: tuple[StandingConflict, ...] = ()
+    left_out: tuple[LeftOutWork, ...] = ()
+    #: The files that the originating branch has meanwhile changed, too, so that a person looks at the work once more.
+    moved_files: tuple[str, ...] = ()
+    #: What failed several times in a row and is tried again slowly, until it is mended.
+    held: tuple[HeldView, ...] = ()
     internal: Internal | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -103,6 +134,8 @@ def apply(rows: Rows[RunDetail], fact: Fact) -> Mapping[str, RunDetail | None]:
     if isinstance(event, SubtaskMoved) and (child := rows.get(event.child_run_id or "")) is not None:
         # A step of its subtask may open a child run again.
         changes[child.run_id] = _next(child, fact)
+    if isinstance(event, EffectHeld | EffectReleased) and (child := rows.get(event.child_run_id or "")) is not None:
+        changes[child.run_id] = msgspec.structs.replace(child, held=held_after(child.held, fact))
     if isinstance(event, OptionsSet):
         # A run's options are its children's, too.
         children = (key for key in rows.group(fact.root or "") if key not in changes)
@@ -224,23 +257,64 @@ def _with_facts(row: RunDetail, fact: Fact) -> RunDetail:
         case OptionsSet() as event:
             return replace(row, auto_approve_tools=event.auto_approve_tools, autopilot=event.autopilot)
         case child_run.WorktreePrepared() as event:
-            return replace(row, worktree_path=event.worktree_path.value)
+            return replace(row, worktree_path=event.worktree_path.value, conflicts=_conflicts(event.conflicts))
+        case child_run.BaseRebuilt() as event:
+            return replace(row, conflicts=_conflicts(event.conflicts))
         case assembly.AssemblyStarted() as event:
             kept = replace(row.kept, head=None)
-            return replace(row, worktree_branch=event.integration_branch, tree_hash=None, internal=kept)
+            row = replace(row, worktree_branch=event.integration_branch, tree_hash=None, internal=kept)
+            return replace(row, conflicts=(), left_out=(), moved_files=())
+        case assembly.ConflictAutoResolved() as event:
+            return replace(row, conflicts=(*row.conflicts, *_conflicts((resolved(event),))))
         case assembly.ReviewRequested() as event:
             kept = replace(row.kept, base=event.base, head=Commit(commit=event.commit_hash, tree=event.tree_hash))
-            return replace(row, tree_hash=event.tree_hash, reviewed_by=None, internal=kept)
+            return replace(
+                row,
+                tree_hash=event.tree_hash,
+                reviewed_by=None,
+                # Requests of earlier releases do not name them.
+                conflicts=_conflicts(event.conflicts) or row.conflicts,
+                left_out=tuple(
+                    LeftOutWork(
+                        subtask_id=left.subtask_id,
+                        run_id=left.child_run_id,
+                        commit_hash=left.commit,
+                        reason=left.reason,
+                    )
+                    for left in event.left_out
+                ),
+                moved_files=_paths(event.moved_files),
+                internal=kept,
+            )
         case assembly.ReviewApproved() | assembly.AssemblyDeclined() as event:
             return replace(row, reviewed_by=event.reviewer)
         case assembly.MergeBlocked():
             return replace(row, reviewed_by=None)
+        case EffectHeld() | EffectReleased():
+            return replace(row, held=held_after(row.held, fact))
         case RunArchived():
             return replace(row, archived_at=fact.at.isoformat())
         case assembly.MergeCompleted() as event:
             return replace(row, merged_commit_hash=event.commit_hash)
         case _:
             return _with_result(row, fact)
+
+
+def _conflicts(found: Sequence[Conflict]) -> tuple[StandingConflict, ...]:
+    return tuple(
+        StandingConflict(
+            branch=conflict.branch,
+            subtask_id=conflict.subtask_id,
+            paths=_paths(conflict.paths),
+            ref=conflict.ref,
+            replaced=conflict.replaced,
+        )
+        for conflict in found
+    )
+
+
+def _paths(paths: Sequence[Text]) -> tuple[str, ...]:
+    return tuple(path.value for path in paths if path.value is not None)
 
 
 def _with_result(row: RunDetail, fact: Fact) -> RunDetail:

@@ -8,10 +8,11 @@ from ..domain import assembly
 from ..domain.event import Fact
 from ..domain.run import CoordinatorStarted
 from ..domain.run_records import RunArchived
+from .held_effects import HeldView, held_after
 from .standing import Standing, after
 from .view import Rows, View, deleted_run
 
-VERSION = 2
+VERSION = 3
 
 
 class Internal(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +41,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     coordinator_status: str | None = None
     coordinator_status_reason: str | None = None
     archived_at: str | None = None
+    #: What failed several times in a row and is tried again slowly, until it is mended; absent where there is nothing.
+    held: tuple[HeldView, ...] | msgspec.UnsetType = ()
     internal: Internal | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -51,7 +54,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 def shown(row: RunSummary) -> RunSummary:
     """Return the row as a client sees it."""
-    return msgspec.structs.replace(row, internal=msgspec.UNSET)
+    return msgspec.structs.replace(row, held=row.held or msgspec.UNSET, internal=msgspec.UNSET)
 
 
 def apply(rows: Rows[RunSummary], fact: Fact) -> Mapping[str, RunSummary | None]:
@@ -93,6 +96,7 @@ def _next(row: RunSummary, fact: Fact) -> RunSummary:
         archived_at=fact.at.isoformat() if isinstance(fact.event, RunArchived) else row.archived_at,
         coordinator_status=standing.plan_status,
         coordinator_status_reason=standing.reason,
+        held=held_after(row.held or (), fact),
         internal=msgspec.structs.replace(row.kept, standing=standing),
     )
 

@@ -81,15 +81,19 @@ def agents_toml(directory: Path, **agents: Sequence[str] | Mapping[str, Any]) ->
     for name, agent in agents.items():
         table = agent if isinstance(agent, Mapping) else {"command": list(agent)}
         lines.append(f"[agents.{name}]")
-        for key, value in table.items():
-            if isinstance(value, dict):
-                pairs = [f"{k} = {json.dumps(v)}" for k, v in cast("dict[str, str]", value).items()]
-                lines.append(f"{key} = {{ {', '.join(pairs)} }}")
-            else:
-                lines.append(f"{key} = {json.dumps(value)}")
+        lines += [f"{key} = {toml_of(value)}" for key, value in table.items()]
     path = directory / "agents.toml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+def toml_of(value: Any) -> str:
+    """Return a value as TOML writes it on one line."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{k} = {toml_of(v)}" for k, v in cast("dict[str, Any]", value).items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml_of, cast("list[Any]", value))) + "]"
+    return json.dumps(value)
 
 
 def python_agent(body: str) -> list[str]:

@@ -57,7 +57,7 @@ class AcpSession:
         self._loop = loop
         self._process = process
         self._request = request
-        self._transport = StdioTransport(process.stdout, process.stdin, self._may_read)
+        self._transport = StdioTransport(process.stdout, process.stdin, self._may_read, self._take_stray)
         self._connection = Connection(self._handle, self._transport)
         self._failure: asyncio.Future[AgentFailed] = loop.create_future()
         self._turn: Turn | None = None
@@ -142,6 +142,11 @@ class AcpSession:
             self._is_loading = False
         if model is not None:
             await opening.choose_model(model)
+
+    def end_for(self, failure: AgentFailed) -> None:
+        """Let whoever waits for the agent have this failure, and kill it."""
+        self._fail(failure)
+        self._begin_to_shut()
 
     def _opening(self, deadline: float) -> Opening:
         async def ask(method: str, params: dict[str, Any]) -> object:
@@ -229,7 +234,9 @@ class AcpSession:
             request.cancel()
             if self._failure.done():
                 raise again(self._failure.result())
+            words = self._process.last_words()
             late = f"the agent is not ready in time: {method} took more than {timeout_seconds:.1f} s"
+            late += f"; its last words: {words}" if words else ""
             raise AgentFailed("agent_start_timeout", late, retryable=True)
         try:
             return request.result()
@@ -276,6 +283,10 @@ class AcpSession:
     def _take_stderr(self, chunk: bytes) -> None:
         if self._turn is not None:
             self._turn.offer_stderr(chunk)
+
+    def _take_stray(self, words: bytes) -> None:
+        self._process.hear(words)
+        self._take_stderr(words)
 
     async def _ask_permission(self, request: RequestPermissionRequest) -> dict[str, Any]:
         asked = permission_of(request, uuid.uuid4().hex, self._calls)

@@ -63,14 +63,22 @@ class Boxed:
         self._seconds = seconds
 
     @contextmanager
-    def room(self) -> Generator[Path]:
-        """Give an empty directory, which belongs to whoever works in the box, and remove it afterwards."""
+    def room(self, owned_like: Path | None = None) -> Generator[Path]:
+        """
+        Give an empty directory, which belongs to whoever works in the box, and remove it afterwards.
+
+        *owned_like*: it belongs to that one's owner, for what works as its directory's owner.
+        """
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._sweep()
         room = self._scratch / uuid.uuid4().hex
         room.mkdir(mode=0o755)
         try:
-            self.box.give(room)
+            if owned_like is None:
+                self.box.give(room)
+            elif os.getuid() == 0:
+                owner = owned_like.stat()
+                os.chown(room, owner.st_uid, owner.st_gid)
             yield room
         finally:
             remove_tree(room)
@@ -91,6 +99,8 @@ class Boxed:
         into: Program | None = None,
         limit_bytes: int = 1 << 62,
         seconds: float | None = None,
+        *,
+        as_owner: bool = False,
     ) -> Answered:
         """
         Run a program to its end; the pack that it hands over is stored by *into*, checked object by object.
@@ -99,7 +109,7 @@ class Boxed:
 
         Raises Unable, GitFailed.
         """
-        inside = Inside(cwd=cwd, env=environment(), mounts=tuple(mounts))
+        inside = Inside(cwd=cwd, env=environment(), mounts=tuple(mounts), as_owner=as_owner)
         command = [sys.executable, "-I", "-S", str(INSIDE), name]
         question = {**question, "git": find_git(), "nothing_runs": NOTHING_RUNS}
         process = begin(self.box, command, inside, stdin=-1)

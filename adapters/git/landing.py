@@ -207,7 +207,7 @@ def _must(boxed: Boxed, opened: Opened, place: Place, landing: Landing) -> None:
 def _work(boxed: Boxed, opened: Opened, place: Place, landing: Landing, mode: str) -> str | None:
     """Have the files moved, or looked at; return what stands in the way. Raises Unable."""
     users = behaviour(place.control, opened.common)
-    with boxed.room() as room:
+    with boxed.room(Path(place.root)) as room:
         (room / "users").write_bytes(written(users.settings))
         copy = room / "index" if mode == "check" else Path(place.control) / COPY
         question = {
@@ -226,7 +226,7 @@ def _work(boxed: Boxed, opened: Opened, place: Place, landing: Landing, mode: st
         mounts = [Mount(source=path, writable=writable) for path, writable in own.items()]
         mounts += [Mount(source=room, writable=True), *(Mount(source=Path(path)) for path in opened.objects)]
         try:
-            boxed.ask("land", question, mounts, Path(place.root))
+            boxed.ask("land", question, mounts, Path(place.root), as_owner=True)
         except Unable as unable:
             if unable.code.removesuffix(HALF_WAY) in HINDRANCES:
                 return unable.code

@@ -31,6 +31,7 @@ from ..processes.box import Bare, Box
 from . import comparing, landing, merging, staging, workplaces
 from .boxed import Boxed
 from .conversion import convert
+from .faults import typed_faults
 from .inspection import Opened, Rules, opened
 from .looking import look
 from .objects import Trees, hexadecimal
@@ -52,6 +53,7 @@ class GitSettings(msgspec.Struct, frozen=True, kw_only=True):
     box_seconds: float = 1_800.0
 
 
+@typed_faults
 class GitRepositories:
     """
     Git. It holds nothing between calls and may be shared by threads and repeated after a crash.
@@ -68,12 +70,9 @@ class GitRepositories:
         box: Box | None = None,
         may_move: MayMove = always,
         settings: GitSettings | None = None,
-        own_box: Box | None = None,
     ) -> None:
-        """*own_box* is where the service's own user works, for the user's own checkout."""
         self._settings = settings or GitSettings()
         self._boxed = Boxed(box or Bare(), scratch, self._settings.box_seconds)
-        self._own = Boxed(own_box or box or Bare(), scratch, self._settings.box_seconds)
         self._may_move = may_move
 
     def inspect(self, path: Path) -> RepositoryState:
@@ -93,7 +92,7 @@ class GitRepositories:
     def obstacle(self, repository: Path, branch: str) -> str | None:
         """Return why a merge into *branch* would be blocked now, looking only; None if nothing stands in the way."""
         with opened(repository, self._settings.rules) as found:
-            return landing.obstacle(self._own, found, branch_ref(branch))
+            return landing.obstacle(self._boxed, found, branch_ref(branch))
 
     def lends(self, repository: Path) -> Sequence[Path]:
         """Return the directories of objects that a workplace of this repository reads: its own, and those it borrows."""
@@ -168,8 +167,15 @@ class GitRepositories:
                     ref = Ref(f"{CONFLICTS}{run_id}/{step.commit}".encode())
                     if not swap_ref(found.repo, ref, None, hexadecimal(step.before)):
                         raise GitConflict(f"{ref.decode()} is in use")
-                    branch = contributions[step.number].branch
-                    conflicts.append(PathConflict(branch=branch, paths=step.paths, ref=ref.decode()))
+                    of = contributions[step.number]
+                    conflict = PathConflict(
+                        branch=of.branch,
+                        paths=step.paths,
+                        ref=ref.decode(),
+                        subtask_id=of.subtask_id,
+                        replaced=step.before,
+                    )
+                    conflicts.append(conflict)
             trees = Trees(found.repo)
             tree = trees.tree_of(merged.commit)
             has_changes = tree != trees.tree_of(base)
@@ -208,15 +214,26 @@ class GitRepositories:
             old = tip.decode()
             merged = merging.merge(self._boxed, found, old, [approved.commit], at, message, resolves=False)
             paths = merged.steps[0].paths if merged.steps else ()
+            trees = Trees(found.repo)
+            at_old = trees.tree_of(old)
             if paths or (merged.steps and not merging.are_related(found, old, approved.commit)):
-                return MergeOutcome(state="conflicted", old=old, conflicting_paths=paths)
-            return MergeOutcome(state="merged", commit=merged.commit, old=old)
+                return MergeOutcome(state="conflicted", old=old, old_tree=at_old, conflicting_paths=paths)
+            is_merge = merged.commit not in (old, approved.commit)
+            meets = comparing.meeting(found.git, old, approved.commit, merged.commit) if is_merge else ()
+            return MergeOutcome(
+                state="merged",
+                commit=merged.commit,
+                old=old,
+                old_tree=at_old,
+                tree=trees.tree_of(merged.commit),
+                meets=meets,
+            )
 
     def merge(self, repository: Path, branch: str, old: str, new: str) -> MergeOutcome:
         """Move *branch* from *old* to *new*, with the files of a clean checkout of it, if there is one."""
         with opened(repository, self._settings.rules) as found:
             move = landing.Landing(ref=branch_ref(branch), old=hexadecimal(old), new=hexadecimal(new))
-            return landing.land(self._own, found, move, self._may_move)
+            return landing.land(self._boxed, found, move, self._may_move)
 
     def changed_files(self, repository: Path, base: str, head: str | Path) -> Sequence[ChangedFile]:
         """Return the files that differ between two commits, or a commit and a workplace's files, ordered by path."""

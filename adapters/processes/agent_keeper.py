@@ -36,9 +36,6 @@ from .family import ROUND_SECONDS, Sweep, kill_family, reap
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-KEYCTL_JOIN_SESSION_KEYRING = 1
-#: The number of the system call, by machine.
-KEYCTL = {"x86_64": 250, "aarch64": 219}
 #: Between two looks at /proc, at most, while something is to be stopped or killed.
 SLOWEST_ROUND_SECONDS = 0.05
 #: A line on the control pipe is a command of ours, with an environment in it at most.
@@ -224,12 +221,6 @@ def lower(descriptor: int) -> int:
     return number
 
 
-def leave_session_keyring() -> None:
-    """Give up the kernel's keys that whoever started the service may have in the session; a kernel without is no fault."""
-    if (call := KEYCTL.get(os.uname().machine)) is not None:
-        ctypes.CDLL(None).syscall(call, KEYCTL_JOIN_SESSION_KEYRING, None, 0, 0, 0)
-
-
 def main(arguments: list[str]) -> int:
     """
     Run a keeper: `agent_keeper CONTROL_FD STATUS_FD [FD…]`. The first command on the control pipe starts the agent.
@@ -242,7 +233,6 @@ def main(arguments: list[str]) -> int:
         return errno.ENOSYS
     # The service's numbers may be beyond what programs count on; ours are the lowest, and nobody else's.
     control, status, *_ = map(lower, map(int, arguments))
-    leave_session_keyring()
     with contextlib.suppress(PermissionError):
         os.setsid()  # refused when we lead a session already
     for number in (signal.SIGINT, signal.SIGHUP):

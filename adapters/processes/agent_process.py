@@ -126,10 +126,7 @@ class AgentProcess:
     async def _read_stderr(self, stderr: asyncio.StreamReader) -> None:
         # Always read, never waited for: a flood of words neither blocks the agent nor stays in memory.
         while chunk := await stderr.read(64 * 1024):
-            self._tail.append(chunk[-STDERR_TAIL_BYTES:])
-            self._tail_bytes += len(self._tail[-1])
-            while self._tail_bytes - len(self._tail[0]) >= STDERR_TAIL_BYTES:
-                self._tail_bytes -= len(self._tail.popleft())
+            self.hear(chunk)
             self.on_stderr(chunk)
         self.stderr_ended.set()
 
@@ -163,8 +160,15 @@ class AgentProcess:
                 command.set_result({"pids": [], "gone": True})
         self._commands.clear()
 
+    def hear(self, words: bytes) -> None:
+        """Keep words of the agent for `last_words`: no more than a tail of them."""
+        self._tail.append(words[-STDERR_TAIL_BYTES:])
+        self._tail_bytes += len(self._tail[-1])
+        while self._tail_bytes - len(self._tail[0]) >= STDERR_TAIL_BYTES:
+            self._tail_bytes -= len(self._tail.popleft())
+
     def last_words(self) -> str:
-        """Return the last lines that the agent wrote to stderr."""
+        """Return the last lines that the agent wrote for no program to read."""
         text = b"".join(self._tail)[-LAST_WORDS_BYTES:].decode(errors="replace")
         return "\n".join(text.strip().splitlines()[-LAST_WORDS_LINES:])
 

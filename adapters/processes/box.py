@@ -32,6 +32,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     open_files: int = 16_384
     #: What /tmp and /dev/shm hold, each; it is memory.
     scratch_bytes: int = 4 * 1024**3
+    #: What an agent's workplace and home hold together, before it is ended. Whoever runs it looks at that now and then.
+    disk_bytes: int = 64 * 1024**3
 
 
 class Inside(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +50,9 @@ class Inside(msgspec.Struct, frozen=True, kw_only=True):
     #: Ports of the box's own loopback that lead through the proxy to an address, `host:port`.
     reach: tuple[tuple[int, str], ...] = ()
     limits: Limits = Limits()
+    #: Whether it runs as the owner of its directory, who may be root, in the place of the agents' user: for what a
+    #: service that is root does in somebody's own checkout. Never for what an agent chose.
+    as_owner: bool = False
 
 
 class Box(Protocol):

@@ -22,6 +22,8 @@ RESOLVER = Path("/etc/resolv.conf")
 #: Where the way out is found in a box: the proxy's socket, and the port that leads to it.
 PROXY_SOCKET = "/run/steersman/proxy"
 PROXY_PORT = 3128
+ROOT = 0
+ROOTS_OWN = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/scsi", "/proc/acpi")
 LAUNCHER = Path(__file__).with_name("as_agents_user.py")
 FIRST = Path(__file__).with_name("first_in_box.py")
 TRY_SECONDS = 20.0
@@ -53,15 +55,19 @@ class Bubblewrap:
         return "bubblewrap"
 
     def command(self, argv: Sequence[str], inside: Inside) -> Sequence[str]:
+        user = self._who(inside)
         words, sources = self._view(inside)
+        if user is not None and user[0] == ROOT:
+            # Without a capability root is still who these files belong to.
+            words += [word for path in ROOTS_OWN if os.path.exists(path) for word in ("--ro-bind", path, path)]
         first = [sys.executable, "-I", "-S", str(FIRST), *_bounds(inside.limits)]
         if inside.network == "proxy":
             words += _variables()
             first += [PROXY_SOCKET, f"{PROXY_PORT}=", *(f"{port}={address}" for port, address in inside.reach)]
         words += ["--chdir", str(inside.cwd), "--", *first, "--", *argv]
-        if self._user is None:
+        if user is None:
             return [str(self._program), *words]
-        uid, gid = self._user
+        uid, gid = user
         root = _root_of(self._program)
         spec = json.dumps(
             {
@@ -73,13 +79,16 @@ class Bubblewrap:
         )
         return [sys.executable, "-I", "-S", str(LAUNCHER), spec, *words]
 
-    def of_the_service(self) -> "Bubblewrap":
-        """Return the same box for the service's own user."""
-        return Bubblewrap(self._program, hidden=self._hidden)
-
     def give(self, path: Path) -> None:
         if self._user is not None:
             give_to(path, *self._user)
+
+    def _who(self, inside: Inside) -> tuple[int, int] | None:
+        """Return who runs inside if it is not the service's own user."""
+        if self._user is None or not inside.as_owner:
+            return self._user
+        owner = inside.cwd.stat()
+        return owner.st_uid, owner.st_gid
 
     def _view(self, inside: Inside) -> tuple[list[str], list[str]]:
         """Return bubblewrap's words for what is seen inside, and what these words want to have staged."""
@@ -261,15 +270,6 @@ def _agents_user(named: str | None) -> tuple[int, int]:
     if entry.pw_uid == 0:
         raise BoxUnusable("STEERSMAN_AGENT_USER: agents are never root")
     return entry.pw_uid, entry.pw_gid
-
-
-def of_the_service(box: Box) -> Box:
-    """
-    Return a box like this one whose commands are the service's own user, also where it is root.
-
-    It is for files of that user's which are to stay its own, and for programs that it has chosen itself.
-    """
-    return box.of_the_service() if isinstance(box, Bubblewrap) else box
 
 
 def box_problem(box: Box) -> str | None:

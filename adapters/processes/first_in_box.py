@@ -5,10 +5,14 @@ Standard library only, run as `python -I -S`:
 first_in_box.py PROCESSES MEMORY FILE OPEN [SOCKET PORT=ADDRESS…] -- COMMAND…
 """
 
+import ctypes
 import os
 import resource
 import sys
 
+KEYCTL_JOIN_SESSION_KEYRING = 1
+#: The number of the system call, by machine.
+KEYCTL = {"x86_64": 250, "aarch64": 219}
 FORWARDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "forwarder.py")
 
 
@@ -17,6 +21,12 @@ def limit(kind: int, number: int) -> None:
     hard = resource.getrlimit(kind)[1]
     most = number if hard == resource.RLIM_INFINITY else min(number, hard)
     resource.setrlimit(kind, (most, most))
+
+
+def leave_session_keyring() -> None:
+    """Give up the kernel's keys that whoever started the service has in the session; a kernel without them is no fault."""
+    if (call := KEYCTL.get(os.uname().machine)) is not None:
+        ctypes.CDLL(None).syscall(call, KEYCTL_JOIN_SESSION_KEYRING, None, 0, 0, 0)
 
 
 def open_way_out(words: list[str]) -> None:
@@ -41,6 +51,7 @@ def main(arguments: list[str]) -> int:
     numbers, way_out, command = arguments[:4], arguments[4:end], arguments[end + 1 :]
     kinds = (resource.RLIMIT_NPROC, resource.RLIMIT_DATA, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)
     try:
+        leave_session_keyring()
         if way_out:
             open_way_out(way_out)
         for kind, number in zip(kinds, numbers, strict=True):

@@ -25,6 +25,7 @@ class End:
         self.side = side
         self.unsent = b""
         self.is_over = False
+        self.is_closed = False
         self.has_passed_on_the_end = False
         self.other: End
 
@@ -49,7 +50,8 @@ class Forwarder:
         while True:
             for key, _ in self._selector.select():
                 if isinstance(key.data, End):
-                    self._carry(key.data)
+                    if not key.data.is_closed:  # by what came for the other end in this same round
+                        self._carry(key.data)
                 else:
                     self._accept(*key.data)
 
@@ -109,6 +111,7 @@ class Forwarder:
     def _close(self, end: End) -> None:
         for one in (end, end.other):
             self._watch(one, 0)
+            one.is_closed = True
             one.side.close()
 
 

@@ -26,6 +26,8 @@ CONNECT_SECONDS = 30.0
 CHUNK_BYTES = 64 * 1024
 #: How many connections one agent may have open.
 MOST_CONNECTIONS = 256
+#: How many refusals of one box the service's own log tells.
+TOLD_REFUSALS = 20
 #: Headers that are between the program and us.
 OURS = (b"proxy-connection", b"proxy-authorization", b"connection", b"keep-alive")
 
@@ -54,6 +56,7 @@ class Door:
         self._ways_out = ways_out
         self._directory = Path(tempfile.mkdtemp(prefix="steersman-door-"))
         self.path = self._directory / "proxy"
+        self._refusals = 0
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
 
@@ -97,7 +100,9 @@ class Door:
             host, port, onward = read_head(head)
             far_reader, far_writer = await self._connect(host, port)
         except Refusal as refusal:
-            log.info("an agent's connection was refused", why=str(refusal))
+            self._refusals += 1
+            if self._refusals <= TOLD_REFUSALS:
+                log.info("an agent's connection was refused", why=str(refusal))
             await answer(writer, "403 Forbidden", str(refusal))
             return
         except (OSError, TimeoutError) as error:

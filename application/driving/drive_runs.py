@@ -17,18 +17,22 @@ import structlog
 
 from ...domain.assembly import WorktreesRemoved
 from ...domain.dispatch import advance
-from ...domain.effects import Effect, next_effects
-from ...domain.event import Fact
+from ...domain.effects import Effect, EndTurn, next_effects
+from ...domain.event import Fact, Text
+from ...domain.held import DRIVE, EffectHeld, EffectReleased, EffectRetried
+from ...domain.hold import drive_id, hold, release_drive
 from ...domain.leases import LeaseTaken
-from ...domain.rejected import Rejected
+from ...domain.rejected import Busy, Rejected, RunNotFound
 from ...domain.run import Run
 from ...domain.run_records import RunErased
 from ...domain.team import Member
+from ..cause import cause_of
 from ..effects.carry_out import abandon, carry_out
 from ..effects.workshop import Closing, Workshop
-from ..log_port import Fenced, Undecodable
+from ..log_port import Fenced, LogUnavailable, Undecodable
 from ..ports import Wakeups
 from ..register_project import load_project
+from .back_off import BackOff
 from .rounds import Outcome, Round, Rounds
 from .tenure import LeaseLost
 from .under_way import EffectState, Held, UnderWay
@@ -39,6 +43,9 @@ CLOSE_SECONDS = 20.0
 #: More steps than any log allows in a row; a decision that repeats itself is a fault, not progress.
 MAX_STEPS = 10_000
 PAGE = 500
+
+#: After these there is nothing to do that there was not before.
+NO_NEWS = (LeaseTaken, WorktreesRemoved, RunErased, EffectHeld, EffectReleased)
 
 log = structlog.get_logger(__name__)
 
@@ -51,12 +58,19 @@ class Driver:
     """The one who drives the runs of this process."""
 
     def __init__(
-        self, shop: Workshop, wakeups: Wakeups, open_runs: Callable[[], Iterable[str]], *, max_agents: int
+        self,
+        shop: Workshop,
+        wakeups: Wakeups,
+        open_runs: Callable[[], Iterable[str]],
+        *,
+        max_agents: int,
+        back_off: BackOff | None = None,
     ) -> None:
         self._shop = shop
         self._wakeups = wakeups
         self._open_runs = open_runs
-        self._effects = UnderWay(max_agents)
+        self._back_off = back_off or BackOff()
+        self._effects = UnderWay(max_agents, self._back_off)
         self._news: SimpleQueue[str] = SimpleQueue()
         self._stopping = Flag()
         self._lock = Lock()
@@ -132,6 +146,8 @@ class Driver:
                 # was put back to a backup, must not make this a busy loop.
                 announced = max(announced, self._wakeups.wait(announced, POLL_SECONDS))
                 while facts := self._shop.runs.log.read(position, PAGE):
+                    for root in _to_be_tried(facts):
+                        self._effects.try_now(root, self._shop.now())
                     for root in _with_news(facts):
                         self._look_at(root)
                     position = facts[-1].position
@@ -197,8 +213,11 @@ class Driver:
             return "rested"
         except Exception as error:
             # One run that cannot be driven now must not keep the others waiting.
-            log.exception("a run could not be driven; trying again later", run=root)
-            self._effects.hold(f"{root}/drive", root, error, self._shop.now())
+            log.exception(
+                "a run could not be driven; trying again later", run=root, **self._in_words(drive_id(root), error)
+            )
+            held = self._effects.hold(drive_id(root), root, error, self._shop.now())
+            self._tell(held, DRIVE, None, error)
             for waiting in self._effects.step_back(root):
                 self._news.put(waiting)
             return "failed"
@@ -218,6 +237,8 @@ class Driver:
         for effect in stale:
             self._abandon(effect)
         begun = [self._begin(effect) for effect in outstanding]
+        if drive_id(root) in run.held:
+            self._shop.decide(root, release_drive)
         return any(begun) or run.root_sequence > before
 
     def _abandon(self, effect: Effect) -> None:
@@ -276,6 +297,7 @@ class Driver:
 
     def _carry_out(self, effect: Effect) -> None:
         error: Exception | None = None
+        began, busy = time.thread_time(), 0.0
         try:
             before = self._shop.runs.run(effect.run_id).root_sequence
             carry_out(effect, self._shop)
@@ -288,21 +310,70 @@ class Driver:
         except (Rejected, Fenced) as faster:
             error = faster
         except Exception as failure:
-            log.exception("an effect failed; trying again later", effect=effect.id, run=effect.run_id)
-            error = failure
-        self._finish(effect, error)
+            error, busy = failure, time.thread_time() - began
+            log.exception(
+                "an effect failed; trying again later",
+                effect=effect.id,
+                run=effect.run_id,
+                **self._in_words(effect.id, failure),
+            )
+        self._finish(effect, error, busy)
 
-    def _finish(self, effect: Effect, error: Exception | None) -> None:
+    def _finish(self, effect: Effect, error: Exception | None, busy_seconds: float) -> None:
+        held = None
         if error is not None:
-            self._effects.hold(effect.id, effect.run_id, error, self._shop.now())
-        for root in (effect.run_id, *self._effects.finish(effect, failed=error is not None)):
+            held = self._effects.hold(effect.id, effect.run_id, error, self._shop.now(), busy_seconds)
+        # Its place is free before anything is told: the log may be slow to answer.
+        next_in_line = self._effects.finish(effect, failed=error is not None)
+        if held is not None and error is not None and not _only_waits(effect, error):
+            self._tell(held, type(effect).__name__, getattr(effect, "child_run_id", None), error)
+        for root in (effect.run_id, *next_in_line):
             self._news.put(root)
+
+    def _in_words(self, effect_id: str, error: Exception) -> dict[str, object]:
+        """Return what a log line has of a failure; where it happened is said the first few times."""
+        cause = cause_of(error)
+        return {
+            "error_code": cause.error_code,
+            "waits_for": cause.waits_for,
+            "error": cause.message,
+            "exc_info": self._effects.failures(effect_id) < self._back_off.tries,
+        }
+
+    def _tell(self, held: Held, kind: str, child_run_id: str | None, error: Exception) -> None:
+        """Say what stands in the way, and who can mend it, if that was so several times in a row."""
+        if held.attempts < self._back_off.tries:
+            return
+        cause = cause_of(error)
+        told = EffectHeld(
+            effect_id=held.effect_id,
+            kind=kind,
+            child_run_id=child_run_id,
+            error_code=cause.error_code,
+            message=Text(cause.message),
+            attempts=held.attempts,
+            waits_for=cause.waits_for,
+        )
+        try:
+            self._shop.decide(held.run_id, lambda run: hold(run, told))
+        except (LeaseLost, Fenced, RunNotFound, Undecodable, LogUnavailable):
+            # Whoever has the run now tells; and without its log nothing can be told, or is: /health says so.
+            return
+        except Exception:
+            log.exception("what stands in the way could not be told; the next failure tells it", run=held.run_id)
+
+
+def _only_waits(effect: Effect, error: Exception) -> bool:
+    """Whether nothing stands in the way of an effect that ended without a fact: others are to do something first."""
+    # A turn that is to be ended may be that of a child that has no place yet.
+    return isinstance(error, Busy | Fenced) or (isinstance(error, NothingCameOfIt) and isinstance(effect, EndTurn))
+
+
+def _to_be_tried(facts: Sequence[Fact]) -> set[str]:
+    """Return the runs in which somebody asks for another try at once."""
+    return {fact.root for fact in facts if fact.root and isinstance(fact.event, EffectRetried)}
 
 
 def _with_news(facts: Sequence[Fact]) -> set[str]:
     """Return the runs about which there may be something to do: none for a fact that only says that all is done."""
-    return {
-        fact.root
-        for fact in facts
-        if fact.root and not fact.event.OUTPUT and not isinstance(fact.event, LeaseTaken | WorktreesRemoved | RunErased)
-    }
+    return {fact.root for fact in facts if fact.root and not fact.event.OUTPUT and not isinstance(fact.event, NO_NEWS)}

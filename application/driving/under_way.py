@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from random import random
 from threading import Condition
 from typing import Literal
 
@@ -11,9 +12,7 @@ import msgspec
 from ...domain.effects import Effect, WorkOnSubtask, in_the_way
 from ...domain.run import Run
 from ..effects.carry_out import needs_agent
-
-FIRST_BACK_OFF_SECONDS = 0.5
-LONGEST_BACK_OFF_SECONDS = 60.0
+from .back_off import BackOff
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,8 +42,17 @@ class EffectState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class UnderWay:
     """What the threads of the driver agree on. Every method may be called from any of them."""
 
-    def __init__(self, places: int) -> None:
+    def __init__(
+        self,
+        places: int,
+        back_off: BackOff | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random,
+    ) -> None:
         self._places = places
+        self._back_off = back_off or BackOff()
+        self._monotonic = monotonic
+        self._draw = draw
         #: Effects whose agents are paused: they keep their processes and give up their places.
         self._parked: set[str] = set()
         self._running: dict[str, Effect] = {}
@@ -67,8 +75,11 @@ class UnderWay:
 
     def due(self) -> set[str]:
         """Return the runs with an effect whose next try is due."""
-        now = time.monotonic()
-        return {held.run_id for held in self.held() if held.due <= now}
+        now = self._monotonic()
+        with self._ended:
+            # One that is being tried, or waits for a place, is news by its end, or by that of another.
+            busy = self._running.keys() | self._waiting.keys()
+            return {held.run_id for i, held in self._held.items() if held.due <= now and i not in busy}
 
     def states(self) -> Mapping[str, list[EffectState]]:
         """Return, by run, how its effects stand."""
@@ -135,20 +146,36 @@ class UnderWay:
             self._waiting = {i: waits for i, waits in self._waiting.items() if waits != root}
             return self._next_in_line()
 
-    def hold(self, effect_id: str, root: str, error: Exception, now: datetime) -> None:
-        """Let an effect that failed wait, each time longer."""
+    def hold(self, effect_id: str, root: str, error: Exception, now: datetime, busy_seconds: float = 0.0) -> Held:
+        """Let an effect that failed wait, each time longer. *busy_seconds*: how long it kept a processor busy."""
         with self._ended:
             before = self._held.get(effect_id)
             attempts = before.attempts + 1 if before else 1
-            wait = min(FIRST_BACK_OFF_SECONDS * 2 ** min(attempts - 1, 10), LONGEST_BACK_OFF_SECONDS)
-            self._held[effect_id] = Held(
+            wait = self._back_off.wait(attempts, self._draw(), busy_seconds)
+            held = self._held[effect_id] = Held(
                 effect_id=effect_id,
                 run_id=root,
                 attempts=attempts,
                 error=f"{type(error).__name__}: {error}",
-                due=time.monotonic() + wait,
+                due=self._monotonic() + wait,
                 next_try=(now + timedelta(seconds=wait)).isoformat(),
             )
+            return held
+
+    def try_now(self, root: str, now: datetime) -> None:
+        """Let what waits in this run for its next try wait no longer; should it fail again, it waits as long as before."""
+        with self._ended:
+            for effect_id, held in self._held.items():
+                if held.run_id == root:
+                    self._held[effect_id] = msgspec.structs.replace(
+                        held, due=min(held.due, self._monotonic()), next_try=now.isoformat()
+                    )
+
+    def failures(self, effect_id: str) -> int:
+        """Return how often in a row an effect has failed so far."""
+        with self._ended:
+            held = self._held.get(effect_id)
+            return held.attempts if held is not None else 0
 
     def forget(self, roots: Iterable[str]) -> None:
         """Let nothing of these runs wait here any more: others drive them."""
@@ -170,7 +197,7 @@ class UnderWay:
 
     def _can_begin(self, effect: Effect) -> bool:
         held = self._held.get(effect.id)
-        if held is not None and held.due > time.monotonic():
+        if held is not None and held.due > self._monotonic():
             return False
         # The end of what is in the way is news about the run.
         return not any(in_the_way(effect, other) for other in self._running.values())

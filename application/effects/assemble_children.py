@@ -7,6 +7,7 @@ from ...domain import review
 from ...domain.assembly import ConflictAutoResolved
 from ...domain.effects import AssembleChildren
 from ...domain.event import Text
+from ...domain.gate_signals import Touched
 from ...domain.git import Commit, integration_branch
 from ...domain.run import Run
 from ...domain.turns import Overtaken
@@ -69,7 +70,7 @@ def _tip(run: Run, shop: Workshop) -> str | None:
 def _shown(
     run: Run, work_plan_id: str, found: Sequence[PathConflict], shop: Workshop
 ) -> Sequence[ConflictAutoResolved]:
-    touched = touched_files(run, shop.repositories) if found else {}
+    touched: Touched = touched_files(run, shop.repositories) if found else {}
     return [
         ConflictAutoResolved(
             work_plan_id=work_plan_id,

@@ -5,13 +5,14 @@ from ...domain.gates import ORDER
 from ...domain.run import Run
 from ...domain.run_records import confirm_erased
 from ...domain.turns import Overtaken
+from ..cause import StillAlive
 from .answer_question import answering_branch, answering_name
 from .pause_worker import PAUSE, SHUTDOWN
 from .places import ROLES, places_of
 from .workshop import Workshop
 
 
-class StillAtWork(Exception):
+class StillAtWork(StillAlive):
     """An agent of the run has not quite ended, and could still say something."""
 
 

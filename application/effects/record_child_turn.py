@@ -51,7 +51,8 @@ class ChildTurnRecorder(TurnRecorder):
 
     def _first_sign(self) -> None:
         if not self._said:
-            self._shop.decide(self._of, lambda run: turns.start_turn(run, self._child))
+            isolation = self._shop.agents.isolation
+            self._shop.decide(self._of, lambda run: turns.start_turn(run, self._child, isolation))
             self._said = True
 
     def _ask(self, asking: Asking, timeout_seconds: float) -> str:

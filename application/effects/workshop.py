@@ -12,6 +12,7 @@ from uuid import uuid4
 from ...domain.run import Run
 from ..agent_port import AgentFailed, Agents, AgentSession, SessionRequest
 from ..caller import service
+from ..cause import StillAlive
 from ..driving.tenure import Alone, Tenure
 from ..git_port import Repositories
 from ..ports import Commands, SignalFiles, Wakeups
@@ -28,7 +29,7 @@ class Closing(Exception):
     """The service is going down: what was being done is left as it stands, and the next start goes on from there."""
 
 
-class StillOpening(Exception):
+class StillOpening(StillAlive):
     """An agent is being started and does not come to an end of it, so nobody can say what of it is alive."""
 
 

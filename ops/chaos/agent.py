@@ -1,12 +1,10 @@
 """
-The rehearsal agent, under watch: it holds its worktree's lock as long as it lives, and tells when another has it.
+The rehearsal agent, under watch: it holds its workplace's lock as long as it lives, and says when another has it.
 
-Like the real thing it is started by the service under a keeper, once for each child run that it works for.
+Like the real thing it is started by the service under a keeper, in a box, once for each child run that it works for.
 """
 
-import argparse
 import fcntl
-import json
 import os
 import sys
 import time
@@ -17,38 +15,32 @@ from ...adapters.rehearsal.agent import main as rehearse
 #: Whoever is being killed may take so long to be gone, on a machine that is busy with other things.
 DYING_SECONDS = 5.0
 SIGKILL_BIT = 1 << 8
+#: Said by an agent that found another one at work: the verdict looks for it on the log.
+NOT_ALONE = "another agent is at work in this workplace"
+NOT_ALONE_CODE = 97
 
 
 def main() -> int:
-    """Take the lock of the working directory, if it is a worktree, and be the rehearsal agent."""
-    parser = argparse.ArgumentParser(description="The rehearsal agent, under watch.")
-    parser.add_argument("--data", type=Path, required=True, help="the service's data directory")
-    parser.add_argument("--watch", type=Path, required=True, help="where the locks and the journal are")
-    given = parser.parse_args()
-    cwd = Path.cwd()
-    if cwd.is_relative_to(given.data / "worktrees"):
-        hold(cwd.name, given.watch)
-    return rehearse(["--home", str(given.data / "rehearsal")])
+    """Take the lock of the working directory and be the rehearsal agent; end with NOT_ALONE if another has it."""
+    if not hold(Path.cwd()):
+        sys.stderr.write(f"{NOT_ALONE}\n")
+        return NOT_ALONE_CODE
+    return rehearse([])
 
 
-def hold(worktree: str, watch: Path) -> None:
-    """Hold the worktree's lock until this process ends; in the journal stands who began, and who was in the way."""
+def hold(workplace: Path) -> bool:
+    """Hold the directory's lock until this process ends. False: another process has it, and keeps it."""
     # Not inherited: the lock is this process's, not that of what it starts.
-    descriptor = os.open(watch / f"{worktree}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(workplace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     until = time.monotonic() + DYING_SECONDS
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
+            return True
         except BlockingIOError:
-            holder = int(os.pread(descriptor, 20, 0) or b"0")
-            if (holder and not is_dying(holder)) or time.monotonic() > until:
-                note(watch, "shared", worktree, other=holder)
-                return
+            if time.monotonic() > until:
+                return False
             time.sleep(0.005)
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-    note(watch, "began", worktree)
 
 
 def is_dying(pid: int) -> bool:
@@ -60,14 +52,6 @@ def is_dying(pid: int) -> bool:
     fields = {name: value.strip() for name, _, value in (line.partition(":") for line in status.splitlines())}
     pending = int(fields.get("SigPnd", "0"), 16) | int(fields.get("ShdPnd", "0"), 16)
     return fields.get("State", "")[:1] in ("Z", "X") or bool(pending & SIGKILL_BIT)
-
-
-def note(watch: Path, event: str, worktree: str, **more: int) -> None:
-    """Add a line to the journal; short ones are whole, whoever else writes."""
-    line = {"at": time.clock_gettime(time.CLOCK_BOOTTIME), "event": event, "worktree": worktree, "pid": os.getpid()}
-    descriptor = os.open(watch / "agents.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    os.write(descriptor, json.dumps({**line, **more}).encode() + b"\n")
-    os.close(descriptor)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from .client import Client, Unanswered
 from .facts import Acknowledged
 from .faults import Faults
+from .histories import Histories
 from .network import free_port
 from .outside import Postgres, Redis
 from .pace import Pace
@@ -50,7 +51,7 @@ class Campaign:
         self.options = options
         self.home = home
         self.data = make_data(home)
-        self.watch = home / "watch"
+        self.histories = Histories(self.data / "homes")
         self.repositories = [make_repository(home / f"repository-{n}") for n in range(REPOSITORIES)]
         self.variables = {
             "STEERSMAN_DATABASE": postgres.new_database(),
@@ -62,7 +63,7 @@ class Campaign:
         ports = [free_port() for _ in range(options.replicas)]
         self.urls = [f"http://127.0.0.1:{port}" for port in ports]
         self.replicas = Replicas([Replica(n + 1, port, home, self.variables) for n, port in enumerate(ports)])
-        self.faults = Faults(self.replicas, postgres, cache, self.watch, self.data, STALE_SECONDS)
+        self.faults = Faults(self.replicas, postgres, cache, self.repositories, self.data, STALE_SECONDS)
         self.runs: list[str] = []
         self.goals: list[str] = []
         self.subscribers: list[Subscriber] = []
@@ -81,6 +82,7 @@ class Campaign:
     def run(self, note: Callable[[str], None]) -> Client:
         """Do everything; on return all is at rest, and the replicas still serve. Returns a client of theirs."""
         self.replicas.start()
+        self.histories.start()
         issued = steersman(
             *("token", "issue", "--data", self.data, "--user", "chaos", "--scope", "operator"), variables=self.variables
         )

@@ -1,27 +1,28 @@
-"""What agents did beside the log: never two at work in one worktree, and nobody left behind."""
+"""What agents did beside the log: never two at work in one workplace, and nobody left behind."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from .facts import Violation
+from .agent import NOT_ALONE
+from .facts import Entry, Violation
 
 
-def one_agent_in_each_worktree(journal: Iterable[Mapping[str, Any]]) -> list[Violation]:
-    """No agent found another live one in its worktree (see agent.py, which looks)."""
+def one_agent_in_each_workplace(facts: Iterable[Entry]) -> list[Violation]:
+    """No agent found another live one in its workplace (see agent.py, which looks, and says so in its last words)."""
     return [
         Violation(
-            invariant="one agent a worktree",
-            message=f"the agent {line['pid']} began in {line['worktree']} while the agent {line['other']} was at work there",
-            about=(str(line["worktree"]),),
+            invariant="one agent a workplace",
+            message=f"{fact.type} at {fact.position}: {NOT_ALONE}",
+            root=fact.root,
+            about=(str(fact.run),),
         )
-        for line in journal
-        if line["event"] == "shared"
+        for fact in facts
+        if NOT_ALONE in str(fact.payload)
     ]
 
 
 def nobody_is_left(processes: Mapping[int, str]) -> list[Violation]:
-    """Once the service has ended, nothing that it started works in a worktree."""
+    """Once the service has ended, nothing that it started works in a workplace."""
     return [
-        Violation(invariant="nobody is left", message=f"the process {pid} still works in {worktree}")
-        for pid, worktree in processes.items()
+        Violation(invariant="nobody is left", message=f"the process {pid} still works in {workplace}")
+        for pid, workplace in processes.items()
     ]

@@ -1,7 +1,6 @@
 """The faults: each hurts one thing, by chance, and leaves it whole behind itself."""
 
 import contextlib
-import json
 import os
 import random
 import signal
@@ -16,12 +15,14 @@ import psycopg
 import redis
 
 from .agent import is_dying
+from .files import Files
 from .outside import Postgres, Redis
 from .replicas import Replica, Replicas
 
 #: How often a replica is hurt because it is at work.
 BUSY = 0.75
 Hurt = Callable[[random.Random], None]
+AGENT_MODULE = "steersman.ops.chaos.agent"
 #: What a fault may fail of that itself is hurt by another one.
 PASSING = (psycopg.Error, redis.RedisError, OSError, subprocess.SubprocessError)
 
@@ -30,12 +31,18 @@ class Faults:
     """Hurts replicas, stores and agents. Two faults may overlap, but never on the same thing."""
 
     def __init__(
-        self, replicas: Replicas, postgres: Postgres, cache: Redis, watch: Path, data: Path, stale_seconds: float
+        self,
+        replicas: Replicas,
+        postgres: Postgres,
+        cache: Redis,
+        repositories: Sequence[Path],
+        data: Path,
+        stale_seconds: float,
     ) -> None:
         self._replicas = replicas
         self._postgres = postgres
         self._redis = cache
-        self._watch = watch
+        self._files = Files(repositories, data / "worktrees")
         self._data = data
         self._stale = stale_seconds
         self._postgres_lock = threading.Lock()
@@ -55,6 +62,7 @@ class Faults:
             ("end of all sessions of PostgreSQL", 3, self._end_sessions),
             ("kill -9 of an agent", 5, self._kill_agent),
             ("kill -9 of an agent's keeper", 2, self._kill_keeper),
+            *self._files.choices,
         )
 
     def inject(self, chance: random.Random) -> str:
@@ -139,13 +147,9 @@ class Faults:
 
     def _agent(self, chance: random.Random) -> int | None:
         """Return an agent that is at work, None if there is none now."""
-        try:
-            lines = (self._watch / "agents.jsonl").read_bytes().splitlines()
-        except FileNotFoundError:
-            return None
-        pids = [int(json.loads(line)["pid"]) for line in lines[-64:]]
-        alive = [pid for pid in dict.fromkeys(pids) if not is_dying(pid) and str(self._data) in command_of(pid)]
-        return chance.choice(alive) if alive else None
+        at_work = sorted(at_work_in(self._data / "worktrees"))
+        agents = [pid for pid in at_work if AGENT_MODULE in command_of(pid)]
+        return chance.choice(agents) if agents else None
 
 
 def parent(pid: int) -> int:

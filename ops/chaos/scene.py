@@ -55,10 +55,9 @@ def make_repository(path: Path) -> Path:
 
 def make_data(home: Path) -> Path:
     """Make a data directory whose agents are watched."""
-    data, watch = home / "data", home / "watch"
+    data = home / "data"
     data.mkdir(mode=0o700)
-    watch.mkdir()
-    command = json.dumps([*AGENT, "--data", str(data), "--watch", str(watch)])
+    command = json.dumps(AGENT)
     (data / "agents.toml").write_text(f'default = "chaos"\n\n[agents.chaos]\ncommand = {command}\n', encoding="utf-8")
     return data
 

@@ -1,6 +1,5 @@
 """What a campaign's history is worth: everything is collected, every check is made, each violation gets its log."""
 
-import json
 import random
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -36,13 +35,13 @@ def judge(campaign: Campaign, client: Client, note: Callable[[str], None]) -> tu
     campaign.replicas.close()
     note("checking the history")
     found += check_agents.nobody_is_left(at_work_in(campaign.data / "worktrees"))
-    found += check_agents.one_agent_in_each_worktree(_journal(campaign.watch))
+    found += check_agents.one_agent_in_each_workplace(facts)
     found += check_steering.acknowledged_is_stored_once(facts, campaign.acknowledged, campaign.sent)
     found += check_steering.every_directive_ends_once(facts)
     found += check_steering.effects_follow_receipts_once(facts)
     found += check_steering.no_turn_repeats_a_directive(facts)
     found += check_steering.budgets_are_kept(facts)
-    found += check_steering.prompted_once(_histories(campaign.data), TURN_LINE, CONTINUES)
+    found += check_steering.prompted_once(campaign.histories.prompts(), TURN_LINE, CONTINUES)
     found += check_runs.every_run_is_started_once(facts, campaign.runs, campaign.goals)
     found += check_runs.every_gate_is_decided_once(facts)
     found += check_runs.acknowledged_decisions_are_stored(facts, campaign.decisions)
@@ -79,19 +78,6 @@ def _feeds(campaign: Campaign, client: Client, chance: random.Random) -> list[Vi
     for (run_id, root), subscribers in by_run.items():
         seen = {s.name: s.frames for s in subscribers}
         found += check_feeds.subscribers_saw_the_log(run_id, root, events[run_id], seen)
-    return found
-
-
-def _journal(watch: Path) -> list[dict[str, Any]]:
-    path = watch / "agents.jsonl"
-    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
-
-
-def _histories(data: Path) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for path in (data / "rehearsal").glob("*/history.jsonl"):
-        lines = [json.loads(line) for line in path.read_bytes().splitlines()]
-        found[path.parent.name] = [line["text"] for line in lines if line["speaker"] == "user"]
     return found
 
 

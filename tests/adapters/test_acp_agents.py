@@ -22,6 +22,7 @@ from steersman.adapters.acp.session import CLOSE_SECONDS
 from steersman.adapters.agents_file import AgentsFileInvalid, read_agents
 from steersman.adapters.processes import agent_process
 from steersman.adapters.processes.agent_process import start_keeper
+from steersman.adapters.processes.bubblewrap import find_box
 from steersman.adapters.processes.kept_commands import KeptCommands
 from steersman.application.agent_port import AgentFailed, AgentUpdate, SessionRequest
 from steersman.application.effects.workshop import OPEN_SECONDS
@@ -139,7 +140,47 @@ def test_an_agent_that_exits_at_once_is_told_with_its_last_words(open_agent: Any
 
 
 @pytest.mark.parametrize(
-    "nonsense", ["Welcome to Agent 2000!", "[1, 2]", '{"id": {}}', '{"method": 7}', '{"id": 0, "error": 1}']
+    "stray",
+    [
+        b"Welcome to Agent 2000!",
+        b"[1, 2]",
+        b'{"level": "info", "id": {}}',
+        b"\xff\xfe no text at all \x00",
+        b"z" * 20_000_000,
+    ],
+    ids=["banner", "array", "log", "bytes", "long"],
+)
+def test_a_line_that_was_not_meant_for_us_is_left_out_and_told_like_words_on_stderr(
+    open_agent: Any, tmp_path: Path, stray: bytes
+) -> None:
+    (tmp_path / "stray").write_bytes(stray)
+    write = "os.write(1, b''); sys.stdout.buffer.write(open('stray', 'rb').read() + bytes([10])); sys.stdout.flush()\n"
+    session = open_agent(
+        f"{write}hello()\n{write}new()\nasked = recv()['id']\n{write}say('done')\n"
+        "send(id=asked, result={'stopReason': 'end_turn'})\nrecv()"
+    )
+    observer = Recorder()
+    assert session.prompt("go", observer).message == "done"
+    told = "".join(update.text for update in observer.of("stderr"))
+    assert stray[:20].decode(errors="replace") in told
+    assert len(told) < 3_000
+
+
+def test_a_message_with_bytes_that_are_no_text_is_a_message_all_the_same(open_agent: Any) -> None:
+    said = (
+        "line = {'jsonrpc': '2.0', 'method': 'session/update', 'params': {'sessionId': 's1', 'update': {"
+        "'sessionUpdate': 'agent_message_chunk', 'content': {'type': 'text', 'text': 'a HERE b'}}}}\n"
+        "sys.stdout.buffer.write(json.dumps(line).encode().replace(b'HERE', bytes([255])) + bytes([10]))\n"
+    )
+    session = open_agent(
+        f"hello()\nnew()\nasked = recv()['id']\n{said}send(id=asked, result={{'stopReason': 'end_turn'}})\nrecv()"
+    )
+    assert session.prompt("go", Recorder()).message == "a \ufffd b"
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    ['{"jsonrpc": "2.0", "id": {}}', '{"jsonrpc": "2.0", "method": 7}', '{"jsonrpc": "2.0", "id": 0, "error": 1}'],
 )
 def test_nonsense_on_stdout_breaks_the_protocol(open_agent: Any, nonsense: str) -> None:
     failed = failure(lambda: open_agent(f"print({nonsense!r}, flush=True)\ntime.sleep(3600)"))
@@ -321,7 +362,7 @@ def test_a_line_without_an_end_breaks_the_protocol_and_is_not_kept(open_agent: A
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     failed = failure(lambda: session.prompt("go", Recorder()))
     assert failed.code == "agent_protocol_error"
-    assert "longer than" in str(failed)
+    assert "no JSON-RPC messages" in str(failed)
     assert grown_memory(before) < 128 * MEGABYTE
 
 
@@ -508,6 +549,12 @@ def test_a_command_that_is_interrupted_while_it_starts_leaves_nothing_behind(
     ("text", "told"),
     [
         ("default = 'x'", "'x' is not among rehearsal"),
+        ("isolaton = 'none'", "isolaton"),
+        ("[agents.a]\ncommand = ['x']\nreach = ['nowhere']", "HOST:PORT"),
+        ("[agents.a]\ncommand = ['x']\nnetwrk = 'none'", "netwrk"),
+        ("[agents.a]\ncommand = ['x']\nlimits = { processes = 0 }", "processes"),
+        ("[agents.a]\ncommand = ['x']\nmounts = [{ path = 'x' }]", "absolute"),
+        ("[agents.a]\ncommand = ['x']\nmounts = [{ path = '/x', mode = 'copy' }]", "target"),
         ("agents = 1", "object"),
         ("[agents.a]\n", "command"),
         ("[agents.a]\ncommand = []", "empty"),
@@ -534,3 +581,28 @@ def test_the_default_of_the_file_comes_first(tmp_path: Path) -> None:
     with AcpAgents(read_agents(None, tmp_path), tmp_path) as agents:
         assert [agent.name for agent in agents.known()] == ["zed", "rehearsal"]
         assert agents.resolve(None) == "zed"
+
+
+@pytest.mark.parametrize("place", ["workplace", "home"])
+def test_an_agent_that_fills_the_disk_is_ended_and_it_is_said_why(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("steersman.adapters.acp.disk_watch.LOOK_SECONDS", 0.05)
+    data, work = tmp_path / "data", tmp_path / "a" / "work"
+    work.mkdir(parents=True)
+    box = find_box(hidden=[data])
+    box.give(work)
+    where = "'big'" if place == "workplace" else "os.environ['HOME'] + '/big'"
+    body = (
+        "hello(); new(); recv()\n"
+        f"with open({where}, 'wb') as file:\n"
+        "    while True: file.write(os.urandom(1 << 20)); file.flush(); os.fsync(file.fileno()); time.sleep(0.02)\n"
+    )
+    table = {"command": python_agent(body), "limits": {"disk_bytes": 32 << 20}}
+    known = read_agents(agents_toml(tmp_path, greedy=table), data)
+    with AcpAgents(known, data, box=box) as agents:
+        session = agents.open(SessionRequest(model_id="greedy", run_id="run-1", cwd=work))
+        failed = failure(lambda: session.prompt("go", Recorder()))
+        assert (failed.code, failed.retryable) == ("agent_disk_limit", False)
+        assert "32 may be" in str(failed)
+        session.close()

@@ -13,8 +13,9 @@ import pytest
 
 from steersman.adapters.acp.agents import AcpAgents
 from steersman.adapters.agents_file import read_agents
+from steersman.adapters.processes.bubblewrap import find_box
 from steersman.application.agent_port import AgentFailed, AgentSession, SessionRequest
-from steersman.tests.e2e.scripted_model import CLOSING, ScriptedModel, opencode_config
+from steersman.tests.e2e.scripted_model import CLOSING, ScriptedModel, opencode_agent
 from steersman.tests.live_agents import Recorder, agents_toml
 
 __test__ = shutil.which("opencode") is not None
@@ -33,18 +34,15 @@ def model() -> Iterator[ScriptedModel]:
 def worktree(tmp_path: Path) -> Path:
     directory = tmp_path / "worktree"
     directory.mkdir()
+    find_box().give(directory)
     return directory
 
 
 @pytest.fixture
 def agents(tmp_path: Path, model: ScriptedModel) -> Iterator[AcpAgents]:
-    home = tmp_path / "home"
-    home.mkdir()
-    environment = {"HOME": str(home), "OPENCODE_CONFIG": str(opencode_config(tmp_path, model))}
-    file = agents_toml(tmp_path, opencode={"command": ["opencode", "acp"], "env": environment})
-    with AcpAgents(
-        read_agents(file, tmp_path / "data"), tmp_path / "data", start_timeout_seconds=START_SECONDS
-    ) as opened:
+    data = tmp_path / "data"
+    known = read_agents(agents_toml(tmp_path, opencode=opencode_agent(tmp_path, model)), data)
+    with AcpAgents(known, data, box=find_box(hidden=[data]), start_timeout_seconds=START_SECONDS) as opened:
         yield opened
 
 

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 from steersman.application.agent_port import (
     AgentFailed,
@@ -368,6 +369,7 @@ class ScriptedAgents:
         #: The run in whose home each of them is.
         self.homes: dict[str, str] = {}
         self.alive: set[Session] = set()
+        self.isolation: Literal["bubblewrap", "none"] = "bubblewrap"
         self.prompts: list[tuple[str, str]] = []
         self.opened = 0
 
@@ -391,7 +393,8 @@ class ScriptedAgents:
     def forget(self, run_ids: Sequence[str]) -> None:
         for session_id, run_id in list(self.homes.items()):
             if run_id in run_ids:
-                del self.sessions[session_id], self.homes[session_id]
+                self.sessions.pop(session_id, None)
+                del self.homes[session_id]
 
     def prompted(self, run_id: str) -> list[str]:
         """Return the prompts that a run's agents were given."""

@@ -9,6 +9,7 @@ from uuid import uuid4
 from steersman.adapters.memory import MemoryLog, MemoryRecorder, MemoryWakeups
 from steersman.application import steer
 from steersman.application.caller import Caller
+from steersman.application.driving.back_off import BackOff
 from steersman.application.driving.drive_runs import Driver
 from steersman.application.effects.carry_out import carry_out
 from steersman.application.effects.workshop import Workshop
@@ -66,6 +67,7 @@ class Service:
         self.signals = MemorySignals()
         self.clock = TickingClock()
         self.driver: Driver | None = None
+        self.back_off = BackOff()
         self.restart()
         self._register()
 
@@ -192,21 +194,21 @@ class Service:
 
     # Step by step
 
-    def drive(self) -> Run:
+    def drive(self, run_id: str = "r") -> Run:
         """Do what is outstanding in this thread until only a person can go on; die and start again when the log fails."""
         for _ in range(MAX_ROUNDS):
             try:
-                if not self._round():
-                    return self.run
+                if not self._round(run_id):
+                    return self.runs.run(run_id)
             except LogUnavailable:
                 self.restart()
-        raise AssertionError(f"the run does not come to rest: {next_effects(self.run)}")
+        raise AssertionError(f"the run does not come to rest: {next_effects(self.runs.run(run_id))}")
 
-    def _round(self) -> bool:
+    def _round(self, run_id: str) -> bool:
         team = replay(self.log.read_stream("project/p")).team
-        while self.shop.decide("r", lambda run: advance(run, self.clock.now(), team)):
+        while self.shop.decide(run_id, lambda run: advance(run, self.clock.now(), team)):
             pass
-        effects = next_effects(self.run)
+        effects = next_effects(self.runs.run(run_id))
         for effect in effects:
             carry_out(effect, self.shop)
         return bool(effects)
@@ -215,7 +217,7 @@ class Service:
 
     def serve(self, max_agents: int = 4, open_runs: Sequence[str] = ()) -> None:
         """Let the product's driver drive."""
-        self.driver = Driver(self.shop, self.wakeups, lambda: open_runs, max_agents=max_agents)
+        self.driver = Driver(self.shop, self.wakeups, lambda: open_runs, max_agents=max_agents, back_off=self.back_off)
         self.driver.start()
 
     def stop(self) -> None:

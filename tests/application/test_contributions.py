@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnObserver
+from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
+from steersman.application.caller import Answer
 from steersman.application.effects import child_workplace
 from steersman.application.retry_run import Ids, retry_run
 from steersman.domain.assembly import ReviewRequested, WorkLeftOut
@@ -17,6 +18,8 @@ from steersman.domain.child_run import (
     TreeCommitted,
 )
 from steersman.domain.line import left_on_branch
+from steersman.domain.retry import successor
+from steersman.domain.run import CoordinatorStarted
 from steersman.domain.work_plan import SubtaskCompleted
 from steersman.tests.application.outside import Session, writes
 from steersman.tests.application.service import Service, by, part
@@ -36,6 +39,10 @@ def dies_at_work(session: Session, prompt: str, observer: TurnObserver) -> None:
     observer.update(AgentUpdate(kind="thought", text="On it."))
     session._agents.behave = adds_nothing
     raise AgentFailed("agent_exited", "it crashed", retryable=True)
+
+
+def refuses(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
+    return TurnEnded(stop_reason="refusal", message="")
 
 
 def gate(service: Service) -> ReviewRequested:
@@ -77,6 +84,16 @@ def handed_over(service: Service) -> None:
     service.drive()
     assert service.run.status == "completed"
     assert service.merged() == {"a.txt": "hi", "one.txt": "done"}
+
+
+def retry(service: Service) -> None:
+    """Ask for another try."""
+
+    def told(_: str | None) -> Answer:
+        return Answer(status=200, body=b"")
+
+    ids = Ids("w2", "again")
+    retry_run("r", ids, by(), service.runs, service.git, service.agents, told)
 
 
 def test_a_fresh_author_that_adds_nothing_hands_on_the_work_of_the_one_before() -> None:
@@ -130,7 +147,7 @@ def test_a_retry_after_a_merge_conflict_lands_what_the_first_try_had_made() -> N
     assert service.run.status == "merge_failed"
     assert service.merged()["a.txt"] == "theirs"
     service.agents.behave = adds_nothing
-    retry_run("r", Ids("w2", "again"), by(), service.runs, service.git, service.agents, lambda _: None)  # type: ignore[arg-type, return-value]
+    retry(service)
     service.drive()
     shown = gate(service)
     assert files(service) == {"a.txt": "ours", "two.txt": "ours", "b.txt": "new"}
@@ -223,3 +240,31 @@ def test_work_that_did_not_fit_onto_its_rebuilt_base_is_said_to_be_left_out() ->
     ]
     assert [(found.subtask_id, found.reason) for found in gate(service).left_out] == [(2, "base_conflict")]
     assert files(service)["shared.txt"] == "one's, again"
+
+
+def test_a_retry_as_a_new_run_hands_on_what_the_parts_of_the_failed_one_had_committed() -> None:
+    service = Service()
+    service.start(part("One"), part("Two"))
+
+    def behave(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded | str | None:
+        return (refuses if "part: Two" in prompt else writes("one.txt"))(session, prompt, observer)
+
+    service.agents.behave = behave
+    service.drive()
+    service.steer("s", "stop")
+    service.drive()
+    assert service.run.status == "failed"
+    service.git.commit_to("main", {"b.txt": "new"})
+    service.agents.behave = adds_nothing
+    old = service.child(1)
+    retry(service)
+    [_, started] = service.told(CoordinatorStarted)
+    assert started.retried_from == "r"
+    assert service.drive(successor("r")).status == "awaiting_review"
+    [shown] = service.told(ReviewRequested)
+    assert service.git.files(shown.commit_hash) == {"a.txt": "hi", "b.txt": "new", "one.txt": "done"}
+    assert old.head is not None
+    assert [(e.prior_run_id, e.prior_commit) for e in service.told(RunStarted)[2:]] == [
+        (old.run_id, old.head.commit),
+        (None, None),
+    ]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
-from steersman.application.driving import drive_runs, under_way
+from steersman.application.driving import drive_runs
+from steersman.application.driving.back_off import BackOff
 from steersman.application.driving.rounds import MAX_ROUNDS, Rounds
 from steersman.application.effects import end_turn, pause_worker
 from steersman.application.log_port import Undecodable
@@ -24,11 +25,11 @@ from steersman.tests.live_agents import PATIENCE_SECONDS, InBackground, wait_unt
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     # What is waited for in seconds elsewhere is waited for in moments here; no test asserts a time.
-    monkeypatch.setattr(under_way, "FIRST_BACK_OFF_SECONDS", 0.01)
     monkeypatch.setattr(drive_runs, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(pause_worker, "PAUSE_GRACE_SECONDS", 0.2)
     monkeypatch.setattr(end_turn, "GRACE_SECONDS", 0.5)
     service = Service()
+    service.back_off = BackOff(first_seconds=0.01)
     yield service
     service.stop()
     assert not service.agents.alive

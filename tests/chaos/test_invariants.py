@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from steersman.ops.chaos import check_agents, check_feeds, check_runs, check_steering
+from steersman.ops.chaos.agent import NOT_ALONE
 from steersman.ops.chaos.check_feeds import Frame
 from steersman.ops.chaos.facts import Acknowledged, Entry, Violation, smallest
 
@@ -230,11 +231,11 @@ BROKEN = {
         ),
         "merged once",
     ),
-    "two agents work in one worktree": (
-        lambda: check_agents.one_agent_in_each_worktree(
-            [{"event": "began", "worktree": "w", "pid": 1}, {"event": "shared", "worktree": "w", "pid": 2, "other": 1}]
+    "two agents work in one workplace": (
+        lambda: check_agents.one_agent_in_each_workplace(
+            log(("run.failed", CHILD, {"message": f"the agent exited with code 97; its last words: {NOT_ALONE}"}))
         ),
-        "one agent a worktree",
+        "one agent a workplace",
     ),
     "an agent is left": (lambda: check_agents.nobody_is_left({7: "w"}), "nobody is left"),
     "replicas show different facts": (

@@ -124,7 +124,10 @@ class Fleet(Story):
         """The child gets its place: a worktree if it has none, or its rebuilt base."""
         child, part = self.child(subtask_id), self.subtask(subtask_id)
         if child.head is None:
-            self.put(turns.prepare_worktree(self.run, child.run_id, BASE, f"/trees/{child.run_id}", self.now))
+            # Whoever goes on from an earlier author has that one's work on top of what the part builds on.
+            base = self.commit() if child.prior_commit else BASE
+            path = f"/trees/{child.run_id}"
+            self.put(turns.prepare_worktree(self.run, child.run_id, base, path, self.now, BASE))
         elif part.outdated:
             self.put(turns.rebuild_base(self.run, child.run_id, self.commit(), self.commit(), self.now))
         elif part.status == "dispatched":

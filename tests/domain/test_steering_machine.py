@@ -18,6 +18,7 @@ from steersman.domain.assembly import (
     ReviewApproved,
     ReviewRequested,
 )
+from steersman.domain.bad_ends import WAYS, BadEnd, way_of
 from steersman.domain.child_run import ENDED, Paused, ProcessesKilled, Resumed, RunCancelled, RunFailed, RunStarted
 from steersman.domain.directive import CLOSED, DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
 from steersman.domain.dispatch import advance
@@ -208,9 +209,14 @@ class Watched(Fleet):
             return turns.open_session(run, child_id, f"session {child_id}", capabilities)
         if turns.is_cut_short(run, child_id):
             return turns.end_turn(run, child_id, "cancelled")
+        if not well and self.now.second % 4 == 0:
+            return turns.lose_workplace(run, child_id, "vanished")
         if not well:
-            return turns.fail_execution(run, child_id, "gone") or child_ends.fail_child(
-                run, child_id, self.now, error_code="agent_exited", message="gone", retryable=True
+            code = sorted(WAYS)[self.now.second % len(WAYS)]
+            unfinished = self.commit() if way_of(code).kept == "half-done work" else None
+            end = BadEnd(code=code, message="gone")
+            return turns.fail_execution(run, child_id, code) or child_ends.end_badly(
+                run, child_id, self.now, end, unfinished
             )
         if not child.turn.started:
             return turns.start_turn(run, child_id)

@@ -37,6 +37,11 @@ class ScriptedModel:
         """What an agent's configuration calls the base URL."""
         return f"http://127.0.0.1:{self._server.server_port}/v1"
 
+    @property
+    def address(self) -> str:
+        """What `reach` of agents.toml calls it."""
+        return f"127.0.0.1:{self._server.server_port}"
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self
@@ -123,3 +128,13 @@ def opencode_config(directory: Path, model: ScriptedModel) -> Path:
     path = directory / "opencode.json"
     path.write_text(json.dumps(config, indent=2), encoding="utf-8")
     return path
+
+
+def opencode_agent(directory: Path, model: ScriptedModel) -> dict[str, Any]:
+    """Return OpenCode's table in agents.toml: its settings are copied into its home, and it reaches the model."""
+    settings = {
+        "path": str(opencode_config(directory, model)),
+        "mode": "copy",
+        "target": ".config/opencode/opencode.json",
+    }
+    return {"command": ["opencode", "acp"], "mounts": [settings], "reach": [model.address]}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from steersman.tests.e2e.conftest import Repository
-from steersman.tests.e2e.scripted_model import ScriptedModel, opencode_config
+from steersman.tests.e2e.scripted_model import ScriptedModel, opencode_agent
 from steersman.tests.e2e.served import GATE, Api, Service
 from steersman.tests.live_agents import agents_toml
 
@@ -18,10 +18,7 @@ __test__ = shutil.which("opencode") is not None
 @pytest.fixture
 def opencode(service: Service, tmp_path: Path) -> Iterator[Service]:
     with ScriptedModel() as model:
-        home = tmp_path / "home"
-        home.mkdir()
-        environment = {"HOME": str(home), "OPENCODE_CONFIG": str(opencode_config(tmp_path, model))}
-        agents_toml(service.data, opencode={"command": ["opencode", "acp"], "env": environment})
+        agents_toml(service.data, opencode=opencode_agent(tmp_path, model))
         yield service.start()
 
 

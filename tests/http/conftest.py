@@ -25,6 +25,7 @@ from steersman.application.caller import service
 from steersman.application.run_log import RunLog
 from steersman.domain import child_ends, dispatch, review, turns
 from steersman.domain.agent_output import MessageDelta
+from steersman.domain.assembly import ConflictAutoResolved
 from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.child_run import output_stream
 from steersman.domain.event import Draft, Text
@@ -161,7 +162,7 @@ class Story:
         self.decide(lambda run: child_ends.settle_child(run, child, at))
         return child
 
-    def to_gate(self) -> Commit:
+    def to_gate(self, *conflicts: ConflictAutoResolved) -> Commit:
         """Start a run and take it to its human gate; return what stands there."""
         self.start()
         self.advance()
@@ -171,7 +172,7 @@ class Story:
         self.advance()
         made = self.assembled()
         self.decide(
-            lambda run: review.integrate(run, made, of_round=run.assembly.round, has_changes=True, conflicts=())
+            lambda run: review.integrate(run, made, of_round=run.assembly.round, has_changes=True, conflicts=conflicts)
         )
         self.decide(review.pass_gates)
         return made

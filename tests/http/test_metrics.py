@@ -61,7 +61,13 @@ def test_the_overview_counts_the_callers_runs_and_nobody_elses(api: Any, story: 
     story.to_gate()
     told = get(story, "/api/overview")
     assert told["projects"] == 1
-    assert told["runs"] == {"total": 1, "active": 1, "awaiting_review": 1, "by_status": {"awaiting_review": 1}}
+    assert told["runs"] == {
+        "total": 1,
+        "active": 1,
+        "awaiting_review": 1,
+        "held": 0,
+        "by_status": {"awaiting_review": 1},
+    }
     assert [run["execution_id"] for run in told["newest_runs"]] == [story.run_id]
     assert "internal" not in told["newest_runs"][0]
     stranger = api.client("mallory").get("/api/overview", headers=api.settled()).json()

@@ -93,6 +93,22 @@ def test_a_merge_that_conflicts_names_the_files(story: Any) -> None:
     assert (act(story, "commit").status_code, act(story, "review").status_code) == (409, 409)
 
 
+def test_an_approval_of_what_the_branch_has_moved_under_is_409_and_lands_nothing(story: Any) -> None:
+    made = story.to_gate()
+    assert act(story, "commit", Idempotency_Key="k").json()["status"] == "merging"
+    story.decide(lambda run: review.move_base(run, made, ("README",)))
+    refused = act(story, "commit", Idempotency_Key="k")
+    assert (refused.status_code, refused.json()["error"]) == (409, "base_moved")
+    assert (refused.json()["run_status"], refused.json()["files"]) == ("in_progress", ["README"])
+    other = Commit(commit=made.commit, tree="0" * 40)
+    story.decide(lambda run: review.integrate(run, other, of_round=2, has_changes=True, conflicts=()))
+    story.decide(review.pass_gates)
+    # The key was for the tree that was seen then, and never approves another one.
+    refused = act(story, "commit", Idempotency_Key="k")
+    assert (refused.status_code, refused.json()["error"]) == (409, "head_moved_since_review")
+    assert act(story, "commit").json()["status"] == "merging"
+
+
 def test_a_merge_that_is_blocked_is_409_and_the_gate_is_open_again(services: Services, story: Any) -> None:
     story.to_gate()
     patient = replace(services, settings=replace(services.settings, effect_seconds=60.0))

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from steersman.domain.assembly import ConflictAutoResolved
+from steersman.domain.event import Text
+
 UNKNOWN = "f36800fd-f2f8-418c-958e-aae3e4921ba6"
 
 
@@ -21,6 +24,41 @@ def test_a_run_at_its_gate_shows_what_it_changed(api: Any, story: Any) -> None:
     assert "+made" in run["diff"]
     assert {"model_source", "started_at", "ended_at", "step_count", "coordinator_status_reason"} <= set(run)
     assert "internal" not in run
+
+
+def test_what_was_changed_in_two_places_is_marked_in_the_run_its_files_and_its_explanation(
+    api: Any, story: Any
+) -> None:
+    ref = "refs/steersman/conflicts/r/1"
+    conflict = ConflictAutoResolved(
+        work_plan_id="w",
+        conflicting_branch="steersman/x",
+        conflicting_files=(Text("README"), Text("as before.txt")),
+        strategy="accept_child",
+        ref=ref,
+        subtask_id=2,
+        other_subtask_ids=(1,),
+        replaced="0" * 40,
+    )
+    story.to_gate(conflict)
+    path, standing = f"/api/runs/{story.run_id}", {"branch": "steersman/x", "ref": ref}
+    run = story.client.get(path, headers=api.settled()).json()
+    shown = standing | {"subtask_id": 2, "paths": ["README", "as before.txt"], "replaced": "0" * 40}
+    assert (run["conflicts"], run["left_out"], run["moved_files"]) == ([shown], [], [])
+    files = {file["path"]: file for file in story.client.get(f"{path}/assembly/files").json()}
+    assert {name: file["conflicts"] for name, file in files.items()} == {
+        "README": [standing],
+        "as before.txt": [standing],
+        "new folder/ä file.txt": [],
+    }
+    assert [file["status"] for file in files.values()] == ["modified", "unchanged", "added"]
+    assert story.client.get(f"{path}/assembly/files/README").json()["conflicts"] == [standing]
+    explained = story.client.get(f"{path}/explain").json()
+    [found] = explained["conflicts"]
+    assert found == standing | {"subtaskId": 2, "paths": ["README", "as before.txt"]}
+    assert "README, as before.txt was changed in two places" in explained["waits"][-1]["what"]
+    [asked] = [e for e in story.client.get(f"{path}/events").json() if e["type"].endswith("review_requested")]
+    assert asked["payload"]["conflicts"] == [found | {"replaced": "0" * 40}]
 
 
 def test_a_run_is_shown_though_its_repository_is_gone(api: Any, story: Any, repository: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from steersman.domain import review
 from steersman.domain.agent_output import ToolCalled
-from steersman.domain.assembly import Recovered
+from steersman.domain.assembly import ConflictAutoResolved, Recovered
 from steersman.domain.child_run import RunCancelled
 from steersman.domain.directive import Action, DirectiveMoved, SteeringDecided, SteeringReceived, TargetScope
 from steersman.domain.event import Text
@@ -42,6 +42,32 @@ def merge_failed(history: "History") -> None:
     history.to_gate()
     history.decide(approved=True)
     history.put(review.fail_merge(history.run, ["a.txt"]))
+
+
+def base_moved(history: "History") -> None:
+    history.to_gate()
+    history.decide(approved=True)
+    history.put(review.move_base(history.run, Commit(commit="m1", tree="tm1"), ["a.txt"]))
+    history.put(
+        review.integrate(
+            history.run,
+            Commit(commit="c11", tree="t11"),
+            of_round=2,
+            has_changes=True,
+            conflicts=[
+                ConflictAutoResolved(
+                    work_plan_id="w",
+                    conflicting_branch="steersman/x",
+                    conflicting_files=(Text("b.txt"),),
+                    strategy="accept_child",
+                    ref="refs/steersman/conflicts/r/1",
+                    subtask_id=1,
+                    replaced="c5",
+                )
+            ],
+        )
+    )
+    history.put(review.pass_gates(history.run))
 
 
 def declined(history: "History") -> None:
@@ -132,6 +158,7 @@ LIVES = (
     merged,
     merge_blocked,
     merge_failed,
+    base_moved,
     declined,
     assembly_blocked,
     failed_without_a_plan,
@@ -222,6 +249,23 @@ def test_a_merged_run_shows_who_approved_it_and_what_it_became(history: "History
     assert (row.reviewed_by, row.merged_commit_hash, row.tree_hash) == ("bob", "c10", "t9")
     assert (row.coordinator_steerable, row.error, row.autopilot) == (False, None, True)
     assert (row.kept.base, row.kept.head) == (Commit(commit="c0", tree="t0"), Commit(commit="c9", tree="t9"))
+
+
+def test_a_run_whose_base_moved_shows_why_it_is_at_the_gate_again_and_what_conflicted(history: "History") -> None:
+    base_moved(history)
+    row = _row(history)
+    assert (row.status, row.tree_hash, row.reviewed_by) == ("awaiting_review", "t11", None)
+    assert (row.coordinator_status_reason, row.moved_files) == ("base_moved", ("a.txt",))
+    assert (row.kept.base, row.kept.head) == (Commit(commit="m1", tree="tm1"), Commit(commit="c11", tree="t11"))
+    assert msgspec.to_builtins(row.conflicts) == (
+        {
+            "branch": "steersman/x",
+            "subtask_id": 1,
+            "paths": ("b.txt",),
+            "ref": "refs/steersman/conflicts/r/1",
+            "replaced": "c5",
+        },
+    )
 
 
 def test_a_run_at_its_gate_can_be_steered_and_shows_the_tree_that_waits(history: "History") -> None:

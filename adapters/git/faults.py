@@ -1,0 +1,90 @@
+"""
+What git's files, and the library that reads them, can be wrong with, in the words of the port.
+
+Nothing else of the library's leaves this folder: whoever calls knows only what the port says.
+"""
+
+import functools
+import inspect
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from dulwich.errors import (
+    ApplyDeltaError,
+    ChecksumMismatch,
+    FileFormatException,
+    HookError,
+    MissingCommitError,
+    NotGitRepository,
+    ObjectMissing,
+    PackedRefsException,
+    RefFormatError,
+    WorkingTreeModifiedError,
+    WrongObjectException,
+)
+from dulwich.file import FileLocked
+
+from ...application.git_port import RepositoryUnusable
+
+T = TypeVar("T")
+
+#: Object names are as long as this in bytes of hexadecimal.
+NAME_LENGTHS = (40, 64)
+_MISSING = (ObjectMissing, MissingCommitError)
+_UNREADABLE = (
+    ApplyDeltaError,
+    ChecksumMismatch,
+    FileFormatException,
+    HookError,
+    NotGitRepository,
+    PackedRefsException,
+    RefFormatError,
+    WorkingTreeModifiedError,
+    WrongObjectException,
+    zlib.error,
+    struct.error,
+    # What the library says of bytes that are not what it expects.
+    LookupError,
+    ValueError,
+    AssertionError,
+    EOFError,
+)
+
+
+def typed_faults(adapter: type[T]) -> type[T]:
+    """Have every public method of an adapter raise RepositoryUnusable for what is wrong with a repository."""
+    for name, member in list(vars(adapter).items()):
+        if inspect.isfunction(member) and not name.startswith("_"):
+            setattr(adapter, name, _typed(member))
+    return adapter
+
+
+def _typed(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except FileLocked as locked:
+            message = f"a lock of git stands in the way: {locked}"
+            raise RepositoryUnusable("repository_locked", message) from locked
+        except RecursionError as deep:
+            raise RepositoryUnusable("nested_too_deep", "the files lie too deep in folders") from deep
+        except _MISSING as missing:
+            raise RepositoryUnusable("object_missing", f"an object is missing: {missing}") from missing
+        except _UNREADABLE as error:
+            if isinstance(error, KeyError) and (name := _object_name(error)) is not None:
+                raise RepositoryUnusable("object_missing", f"the object {name} is missing") from error
+            message = f"it cannot be read: {type(error).__name__}: {error}"
+            raise RepositoryUnusable("repository_unreadable", message) from error
+
+    return call
+
+
+def _object_name(error: KeyError) -> str | None:
+    """Return the name of the object that was not found, None if it was something else."""
+    name = error.args[0] if error.args else None
+    if not isinstance(name, bytes) or len(name) not in NAME_LENGTHS:
+        return None
+    return name.decode(errors="replace")
