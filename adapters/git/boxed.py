@@ -162,6 +162,7 @@ def _store(git: Program, pack: IO[bytes], limit_bytes: int) -> tuple[str, ...]:
     head = pack.read(CHUNK_BYTES)
     if not head:
         return ()
+    _let_go(git)
     # The signature, the format, then how many objects there are.
     few = head[:4] == b"PACK" and int.from_bytes(head[8:12]) < LOOSE_OBJECTS and len(head) < CHUNK_BYTES
     arguments = ("unpack-objects", "-q", "--strict")
@@ -189,6 +190,14 @@ def _store(git: Program, pack: IO[bytes], limit_bytes: int) -> tuple[str, ...]:
     if output[:1] == ["keep"]:
         return (git.path("objects", "pack", f"pack-{output[1]}.keep"),)
     return ()
+
+
+def _let_go(git: Program) -> None:
+    """Let packs go that are kept for a call of ours which died long ago: what a ref leads to stays all the same."""
+    for keep in Path(git.path("objects", "pack")).glob("*.keep"):
+        with suppress(OSError):
+            if time.time() - keep.stat().st_mtime > STALE_SECONDS and keep.read_bytes().strip() == KEEP.encode():
+                keep.unlink()
 
 
 def missing(git: Program, commit: str, parents: Sequence[str]) -> str:

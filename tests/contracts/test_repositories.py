@@ -11,7 +11,7 @@ from typing import TypeVar
 import pytest
 
 from steersman.adapters.git.repositories import GitRepositories
-from steersman.adapters.processes.bubblewrap import find_box, of_the_service
+from steersman.adapters.processes.bubblewrap import find_box
 from steersman.application.git_port import Contribution, GitConflict, Repositories, RepositoryUnusable
 
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -51,8 +51,7 @@ def repository(tmp_path: Path) -> Path:
 @pytest.fixture(params=["none", "bubblewrap"])
 def repositories(tmp_path: Path, request: pytest.FixtureRequest) -> Repositories:
     """The adapter under the contract, in a box and without."""
-    box = find_box(request.param)
-    return GitRepositories(tmp_path / "scratch", box, own_box=of_the_service(box))
+    return GitRepositories(tmp_path / "scratch", find_box(request.param))
 
 
 def twice(call: Callable[[], T]) -> T:
