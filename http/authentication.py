@@ -1,7 +1,8 @@
 """Who is asking: a bearer token says it, or the request ends here."""
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from anyio import CapacityLimiter, to_thread
 from litestar.connection import ASGIConnection
@@ -16,6 +17,8 @@ from .problems import Unauthorized
 PUBLIC: dict[str, Any] = {"exclude_from_auth": True}
 #: The description of the API is public too.
 SCHEMA = "^/schema"
+#: The ASGI extension by which the server hears that a good token was shown on a connection.
+KNOWN = "steersman.known"
 #: How many tokens are looked up at once; others wait their turn.
 MAX_LOOKUPS = 8
 
@@ -39,5 +42,14 @@ class BearerAuthentication(AbstractAuthenticationMiddleware):
         if found is None or is_reserved(found[0]):
             raise Unauthorized
         user, scope = found
+        _tell(connection)
         # Who stays for long, as a feed does, asks again whether the token still holds; nobody else is handed it.
         return AuthenticationResult(user=Principal(user=user, scope=scope), auth=lambda: authenticate() is not None)
+
+
+def _tell(connection: ASGIConnection[Any, Any, Any, Any]) -> None:
+    """Tell whoever guards the connection, if anybody does, that it is no stranger's."""
+    scope = cast("Mapping[str, Any]", connection.scope)
+    extensions: Mapping[str, Any] = scope.get("extensions") or {}
+    if KNOWN in extensions:
+        extensions[KNOWN]["call"]()

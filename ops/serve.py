@@ -17,6 +17,7 @@ import uvicorn
 from ..adapters.token_store import TokenStore
 from ..application.log_port import LogUnavailable
 from .agents_command import agents_option
+from .connections import GuardedServer, Limits
 from .data_dir import alone_in, prepare_data_dir
 from .driving import Role
 from .logs import configure_logs
@@ -30,6 +31,8 @@ GRACE_SECONDS = 3
 BACKLOG = 512
 #: Files, sockets and pipes that are open besides those of feeds.
 OTHER_FILES = 1_024
+#: How many of them are connections.
+OTHER_CONNECTIONS = 512
 
 log = structlog.get_logger(__name__)
 
@@ -127,14 +130,17 @@ def run(service: Service, listener: socket.socket, on_started: Callable[[], None
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    Server(config, on_started, service).run(sockets=[listener])
+    limits = Limits(connections=service.max_feeds + OTHER_CONNECTIONS)
+    Server(config, limits, on_started, service).run(sockets=[listener])
 
 
-class Server(uvicorn.Server):
+class Server(GuardedServer):
     """uvicorn, telling when it has started, draining before it ends, and ending the feeds before it waits for requests."""
 
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None], service: Service) -> None:
-        super().__init__(config)
+    def __init__(
+        self, config: uvicorn.Config, limits: Limits, on_started: Callable[[], None], service: Service
+    ) -> None:
+        super().__init__(config, limits)
         self._on_started = on_started
         self._service = service
         self._is_draining = False
