@@ -21,6 +21,7 @@ from ..projections import run_detail
 from ..projections.run_detail import RunDetail
 from .approved_again import approve_once
 from .assembly import ReviewRequest, changes, decision
+from .decided import telling_the_winner
 from .etags import IfMatch, check
 from .idempotency import Asking, Asks, Command
 from .problems import refusals
@@ -137,7 +138,8 @@ def _store(
         except RepositoryDirty as dirty:
             raise RepositoryDirty(str(dirty), run_status=services.runs.run(root).status, **dirty.details) from dirty
 
-    return approve_once(asking, root, carry_out) if data.approved else asking.once(carry_out)
+    with telling_the_winner(services, root):
+        return approve_once(asking, root, carry_out) if data.approved else asking.once(carry_out)
 
 
 def _was_decided(run: Run, data: ReviewRequest) -> bool:
