@@ -33,10 +33,10 @@ class BearerAuthentication(AbstractAuthenticationMiddleware):
 
     async def authenticate_request(self, connection: ASGIConnection[Any, Any, Any, Any]) -> AuthenticationResult:
         """Return the principal of the request's token. Raises Unauthorized."""
-        scheme, _, raw = connection.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not raw.strip():
+        raw = _bearer(connection)
+        if raw is None:
             raise Unauthorized
-        authenticate = partial(self._tokens.authenticate, raw.strip())
+        authenticate = partial(self._tokens.authenticate, raw)
         found = await to_thread.run_sync(authenticate, limiter=self._limiter)
         # A token that was issued before its name was reserved must not decide under it.
         if found is None or is_reserved(found[0]):
@@ -45,6 +45,18 @@ class BearerAuthentication(AbstractAuthenticationMiddleware):
         _tell(connection)
         # Who stays for long, as a feed does, asks again whether the token still holds; nobody else is handed it.
         return AuthenticationResult(user=Principal(user=user, scope=scope), auth=lambda: authenticate() is not None)
+
+
+def principal_of(connection: ASGIConnection[Any, Any, Any, Any], services: Services) -> Principal | None:
+    """Return who asks, on a route that answers everybody; None: nobody whom we know. Takes a look at the store."""
+    raw = _bearer(connection)
+    found = services.tokens.authenticate(raw) if raw is not None else None
+    return None if found is None or is_reserved(found[0]) else Principal(user=found[0], scope=found[1])
+
+
+def _bearer(connection: ASGIConnection[Any, Any, Any, Any]) -> str | None:
+    scheme, _, raw = connection.headers.get("authorization", "").partition(" ")
+    return raw.strip() or None if scheme.lower() == "bearer" else None
 
 
 def _tell(connection: ASGIConnection[Any, Any, Any, Any]) -> None:

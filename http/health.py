@@ -1,15 +1,16 @@
 """What the service says about itself, to everybody."""
 
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
-from litestar import Response, get
+from litestar import Request, Response, get
 from litestar.openapi.datastructures import ResponseSpec
 
 from ..application.log_port import LogUnavailable
 from ..application.project_views import QUARANTINE, Quarantined
 from ..projections.catalogue import VIEWS
-from .authentication import PUBLIC
+from .authentication import PUBLIC, principal_of
+from .findings import Damage
 from .given import Given, RedisState, Services
 from .reading import MAX_PAGE
 
@@ -31,7 +32,8 @@ class QuarantinedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 class HealthBody(msgspec.Struct, frozen=True, kw_only=True):
     """
-    Whether the service works. It is `degraded` when a run is quarantined or nothing more is stored, `unavailable` without
+    Whether the service works. It is `degraded` when a run is quarantined, the log is `damaged` (whatever anybody who asked
+    this process found that it does not hold as it was signed) or nothing more is stored, `unavailable` without
     its log, and `draining` when this process is about to end and takes no new work.
 
     `log_rolled_back` says why nothing more is stored, and what to do: the store was put back to an earlier state; else it
@@ -39,19 +41,20 @@ class HealthBody(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     status: Literal["ok", "degraded", "unavailable", "draining"]
-    log: Literal["ok", "unavailable"]
+    log: Literal["ok", "damaged", "unavailable"]
     log_rolled_back: str | None
     redis: RedisState | None
     position: int | None
     views: dict[str, ViewHealth]
     quarantined: list[QuarantinedRun]
+    damages: list[Damage]
     version: str
 
 
 class ServerInfoBody(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the service keeps its data, and its version."""
+    """Where the service keeps its data (null for whoever shows no good token), and its version."""
 
-    data_directory: str
+    data_directory: str | None
     version: str
 
 
@@ -80,10 +83,11 @@ def api_health(services: Given) -> Response[HealthBody]:
     return _answered(services)
 
 
-@get("/api/server/info", sync_to_thread=False, opt=PUBLIC)
-def server_info(services: Given) -> ServerInfoBody:
-    """Return public server metadata."""
-    return ServerInfoBody(data_directory=str(services.data_dir), version=services.settings.version)
+@get("/api/server/info", sync_to_thread=True, opt=PUBLIC)
+def server_info(request: Request[Any, Any, Any], services: Given) -> ServerInfoBody:
+    """Return server metadata. Where the data is, is told to people with a token only."""
+    shown = principal_of(request, services) is not None
+    return ServerInfoBody(data_directory=str(services.data_dir) if shown else None, version=services.settings.version)
 
 
 def _answered(services: Services) -> Response[HealthBody]:
@@ -98,6 +102,7 @@ def _answered(services: Services) -> Response[HealthBody]:
             position=None,
             views={},
             quarantined=[],
+            damages=[],
             version=services.settings.version,
         )
     if services.draining.is_set():
@@ -110,15 +115,17 @@ def health_of(services: Services) -> HealthBody:
     """Return how the service is. Raises LogUnavailable."""
     head = services.log.head()
     positions = {view.name: services.views.position(view.name) for view in VIEWS}
-    quarantined, reason = _quarantined(services), rolled_back(services)
+    found, reason = quarantined(services), rolled_back(services)
+    damages = list(services.findings.damages)
     return HealthBody(
-        status="degraded" if quarantined or reason else "ok",
-        log="ok",
+        status="degraded" if found or reason or damages else "ok",
+        log="damaged" if damages else "ok",
         log_rolled_back=reason,
         redis=services.redis(),
         position=head,
         views={name: ViewHealth(position=at, lag=max(0, head - at)) for name, at in positions.items()},
-        quarantined=quarantined,
+        quarantined=found,
+        damages=damages,
         version=services.settings.version,
     )
 
@@ -138,13 +145,13 @@ def rolled_back(services: Services) -> str | None:
     return services.log.rolled_back if isinstance(services.log, Restorable) else None
 
 
-def _quarantined(services: Services) -> list[QuarantinedRun]:
-    """Return what the feed could not read and what a view could not fold, each once."""
+def quarantined(services: Services) -> list[QuarantinedRun]:
+    """Return what the feed, or any request, could not read and what a view could not fold, each once."""
     found = {
         fact.run or f"position {fact.position}": QuarantinedRun(
             name=fact.run or "", position=fact.position, reason=fact.reason
         )
-        for fact in services.feed.quarantined
+        for fact in (*services.feed.quarantined, *services.findings.undecodable)
     }
     for view in VIEWS:
         for row in services.views.list(view.name, QUARANTINE, limit=MAX_PAGE):
