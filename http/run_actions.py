@@ -101,7 +101,7 @@ def _decide(
 ) -> Response[bytes]:
     response = _store(asking, run_id, data, if_match, repeats=repeats, status=200)
     root = coordinator(asking, run_id).root
-    run = settled(asking, root, lambda run: not (data.approved and run.merging))
+    run = settled(asking, root, lambda run: run.ended or not run.merging)
     response.content = msgspec.json.encode(_outcome(asking.services.log, run, data))
     return response
 
