@@ -11,7 +11,7 @@ from ..domain.run_records import RunArchived
 from .standing import Standing, after
 from .view import Rows, View, deleted_run
 
-VERSION = 2
+VERSION = 3
 
 
 class Internal(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from ..domain.work_plan import PlannedSubtask, SubtaskMoved, WorkPlanMade
 from .standing import Standing, after
 from .view import Rows, View, deleted_run
 
-VERSION = 2
+VERSION = 3
 
 
 class SubtaskRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
