@@ -383,7 +383,7 @@ def drafting() -> Fleet:
     fleet.put(
         (
             fleet.run.coordinator(
-                OutcomeSpecDrafting(spec_id="s", goal=fleet.run.goal, revise=False, auto_confirm=False, feedback=None)
+                OutcomeSpecDrafting(spec_id="s", goal=fleet.run.goal, revise=False, requested_by="alice")
             ),
         )
     )
