@@ -19,6 +19,7 @@ from acp.schema import (
 from pydantic import ValidationError
 
 from ...application.agent_port import AgentFailed, AgentUpdate, SessionRequest, TurnEnded, TurnObserver
+from ...domain.personal_data import without_homes
 from ..processes.agent_process import AgentProcess
 from .opening import Opening
 from .transport import StdioTransport
@@ -330,7 +331,7 @@ class AcpSession:
             return AgentFailed("agent_protocol_error", str(self._transport.broken), retryable=False)
         if not self._process.exited.done():
             return AgentFailed("agent_protocol_error", "the agent closed its stdout and lives on", retryable=False)
-        words = self._process.last_words()
+        words = without_homes(self._process.last_words())
         code = self._process.exited.result()
         message = f"the agent exited with code {code}" if code is not None else "the agent's keeper ended"
         return AgentFailed("agent_exited", message + (f"; its last words: {words}" if words else ""), retryable=True)
