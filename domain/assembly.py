@@ -304,6 +304,8 @@ class AssemblyCompleted(Event, frozen=True, kw_only=True):
     work_plan_id: str
     integration_branch: str
     commit_hash: str
+    #: False: nobody changed a file, so the gates and the merge were skipped.
+    has_changes: bool = True
 
 
 class WorkflowStep(Event, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from .assembly import BaseMoved, ChangesRequested, Recovered
 from .authors import rotate
 from .child_run import ENDED, PauseBegun, RunCancelled
 from .directive import Directive, DirectiveMoved, DirectiveStatus, RevisionExecution, SteeringDecided
+from .earlier import earlier
 from .event import Draft, Text
 from .expiry import expire_requests
 from .parked import is_parked
@@ -127,12 +128,14 @@ def _begin_pause(run: Run, directive: Directive) -> Sequence[Draft]:
         if child.status in ENDED:
             return (moved(run, directive, "expired", "The child run had ended."),)
         if child.status == "paused":
+            if earlier(run, directive, child_id, "resume"):
+                # It goes on first, as was asked before this: whoever lets it go on may be at it.
+                return ()
             # Another pause has stopped it already; this one must not come back after the resume.
             return (proof(run, directive, child_id), moved(run, directive, "applied"))
         if child.status != "pausing":
             why = f"pause {directive.directive_id}"
-            before = (d for d in run.open_directives() if d.position < directive.position)
-            resumes = (d for d in before if d.verb == "resume" and child_id in d.targets)
+            resumes = earlier(run, directive, child_id, "resume")
             begun = run.on_child(child_id, PauseBegun(directive_id=directive.directive_id))
             return (*(moved(run, other, "superseded", why) for other in resumes), begun)
     return ()
