@@ -311,6 +311,7 @@ def test_where_no_user_namespaces_are_allowed_that_is_said() -> None:
     clone_newuser, somebody = 0x10000000, 61_234 if IS_ROOT else os.getuid()
     libc = ctypes.CDLL(None, use_errno=True)
     reading, writing = os.pipe()
+    explain("")  # with everything loaded that somebody else may not read
     pid = os.fork()
     if pid == 0:
         told = "the test itself failed"
