@@ -40,7 +40,14 @@ def looked(look: Callable[[], T]) -> T:
         raise
     except Exception as error:
         cause = cause_of(error)
-        log.exception("a repository could not be looked at", error_code=cause.error_code, waits_for=cause.waits_for)
+        log.warning(
+            "a repository could not be looked at",
+            error_code=cause.error_code,
+            waits_for=cause.waits_for,
+            error=cause.message,
+            # Where it happened matters only to whoever mends the program.
+            exc_info=cause.waits_for == "release",
+        )
         # The words of the system may name files that are nobody's business: they are in the service's log.
         what = f"{WorkspaceUnavailable.__doc__} {advice(cause.error_code, cause.waits_for)}"
         raise WorkspaceUnavailable(what, reason=cause.error_code, waits_for=cause.waits_for) from error

@@ -1,12 +1,13 @@
 """What the service says about itself, to everybody."""
 
+from collections.abc import Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 from litestar import Response, get
 from litestar.openapi.datastructures import ResponseSpec
 
-from ..application.log_port import LogUnavailable
+from ..application.log_port import Alarm, LogTampered, LogUnavailable
 from ..application.project_views import QUARANTINE, Quarantined
 from ..projections import held_runs
 from ..projections.catalogue import VIEWS
@@ -30,10 +31,19 @@ class QuarantinedRun(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class TamperedBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What this process read in the store that is not what was written there; without a position it belongs to no fact."""
+
+    position: int | None
+    run: str | None
+    reason: str
+
+
 class HealthBody(msgspec.Struct, frozen=True, kw_only=True):
     """
-    Whether the service works. It is `degraded` when a run is quarantined or nothing more is stored, `unavailable` without
-    its log, and `draining` when this process is about to end and takes no new work.
+    Whether the service works. It is `degraded` when a run is quarantined, when nothing more is stored or when the store was
+    changed behind the log's back (`tampered`), `unavailable` without its log, and `draining` when this process is about to
+    end and takes no new work.
 
     `log_rolled_back` says why nothing more is stored, and what to do: the store was put back to an earlier state; else it
     is null. `held` is in how many runs something stands in the way that a person or a newer release has to mend: the
@@ -52,6 +62,7 @@ class HealthBody(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: list[QuarantinedRun]
     held: int | None
     version: str
+    tampered: list[TamperedBody] = []
 
 
 class ServerInfoBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +106,8 @@ def server_info(services: Given) -> ServerInfoBody:
 def _answered(services: Services) -> Response[HealthBody]:
     try:
         body = health_of(services)
-    except LogUnavailable:
+    except LogUnavailable as error:
+        changed = [TamperedBody(position=None, run=None, reason=str(error))] if isinstance(error, LogTampered) else []
         body = HealthBody(
             status="unavailable",
             log="unavailable",
@@ -107,6 +119,7 @@ def _answered(services: Services) -> Response[HealthBody]:
             quarantined=[],
             held=None,
             version=services.settings.version,
+            tampered=changed,
         )
     if services.draining.is_set():
         body = msgspec.structs.replace(body, status="draining")
@@ -118,9 +131,9 @@ def health_of(services: Services) -> HealthBody:
     """Return how the service is. Raises LogUnavailable."""
     head = services.log.head()
     positions = {view.name: services.views.position(view.name) for view in VIEWS}
-    quarantined, reason = _quarantined(services), rolled_back(services)
+    quarantined, reason, tampered = _quarantined(services), rolled_back(services), _tampered(services)
     return HealthBody(
-        status="degraded" if quarantined or reason else "ok",
+        status="degraded" if quarantined or reason or tampered else "ok",
         log="ok",
         log_rolled_back=reason,
         redis=services.redis(),
@@ -130,6 +143,7 @@ def health_of(services: Services) -> HealthBody:
         quarantined=quarantined,
         held=len(services.views.list(held_runs.VIEW.name, held_runs.GROUP, limit=MAX_PAGE)),
         version=services.settings.version,
+        tampered=tampered,
     )
 
 
@@ -148,6 +162,26 @@ def rolled_back(services: Services) -> str | None:
     return services.log.rolled_back if isinstance(services.log, Restorable) else None
 
 
+@runtime_checkable
+class Watchful(Protocol):
+    """A log that keeps in mind what it read and was not what had been written there."""
+
+    @property
+    def alarms(self) -> Sequence[Alarm]:
+        """What was found and has not been found in order since."""
+        ...
+
+
+def alarms(services: Services) -> Sequence[Alarm]:
+    """Return what the log found changed in its store."""
+    return services.log.alarms if isinstance(services.log, Watchful) else ()
+
+
+def _tampered(services: Services) -> list[TamperedBody]:
+    found = [TamperedBody(position=one.position, run=one.run, reason=one.reason) for one in alarms(services)]
+    return sorted(found, key=lambda one: one.position or 0)[:MAX_PAGE]
+
+
 def _quarantined(services: Services) -> list[QuarantinedRun]:
     """Return what the feed could not read and what a view could not fold, each once."""
     found = {
@@ -156,6 +190,10 @@ def _quarantined(services: Services) -> list[QuarantinedRun]:
         )
         for fact in services.feed.quarantined
     }
+    for one in alarms(services):
+        if one.position is not None:
+            quarantined = QuarantinedRun(name=one.run or "", position=one.position, reason=one.reason)
+            found.setdefault(one.run or f"position {one.position}", quarantined)
     for view in VIEWS:
         for row in services.views.list(view.name, QUARANTINE, limit=MAX_PAGE):
             one = msgspec.json.decode(row.body, type=Quarantined)

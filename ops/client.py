@@ -37,6 +37,13 @@ class Client:
         """Return what is there. Raises Refused."""
         return self._answer("GET", path, headers={"Steersman-Min-Position": self._position})
 
+    def text(self, path: str) -> str:
+        """Return what is there as text. Raises Refused."""
+        response = self._sent("GET", path, headers={"Accept": "text/plain"})
+        if not response.headers.get("Content-Type", "").startswith("text/plain"):
+            raise Refused(f"{self._connection.url} is no Steersman: {path} is no text.")
+        return response.text
+
     def post(self, path: str, body: object) -> Any:
         """Send a command, once however often it is sent, and return its answer. Raises Refused."""
         return self._answer("POST", path, json=body, headers={"Idempotency-Key": str(uuid4())})
@@ -91,17 +98,21 @@ class Client:
             raise Refused(f"{self._connection.url} cannot be reached: {error}") from error
 
     def _answer(self, method: str, path: str, **request: Any) -> Any:
+        response = self._sent(method, path, **request)
+        self._position = response.headers.get("Steersman-Position", self._position)
+        try:
+            return response.json() if response.content else None
+        except ValueError as error:
+            raise Refused(f"{self._connection.url} is no Steersman: it does not answer in JSON.") from error
+
+    def _sent(self, method: str, path: str, **request: Any) -> httpx.Response:
         try:
             response = self._http.request(method, path, **request)
         except (httpx.HTTPError, UnicodeError) as error:  # UnicodeError: of a host that cannot be one
             raise Refused(f"{self._connection.url} cannot be reached: {error}") from error
         if response.is_error:
             raise Refused(_told(response))
-        self._position = response.headers.get("Steersman-Position", self._position)
-        try:
-            return response.json() if response.content else None
-        except ValueError as error:
-            raise Refused(f"{self._connection.url} is no Steersman: it does not answer in JSON.") from error
+        return response
 
 
 class _Away:

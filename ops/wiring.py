@@ -23,7 +23,7 @@ from ..adapters.log.keys import Keyring, KeysRefused
 from ..adapters.log.opening import sealed_by
 from ..adapters.log.sequenced_log import SequencedLog
 from ..adapters.log.sequencer import UNOBSERVED, Observer
-from ..adapters.log.stored_log import Opens, unsealed
+from ..adapters.log.stored_log import Opens, to_read
 from ..adapters.memory import SYSTEM_CLOCK, MemoryWakeups
 from ..adapters.postgres_log import PostgresLog
 from ..adapters.postgres_views import PostgresViews
@@ -91,7 +91,9 @@ def open_stores(
     """
     with ExitStack() as stack:
         try:
-            facts = _open_log(settings, wakeups, sealing(settings) if to_write else unsealed, observer)
+            facts = _open_log(
+                settings, wakeups, sealing(settings) if to_write else to_read(Keyring(settings.keys)), observer
+            )
             stack.callback(facts.close)
             database = settings.database
             views = PostgresViews(database) if database else SqliteViews(settings.data / "views.db")

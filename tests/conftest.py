@@ -13,8 +13,15 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
+import structlog
 
 from steersman.tests.ports import free_port
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_tracebacks() -> None:
+    """What fails on purpose is logged in a few lines: with every local value it takes longer than the test."""
+    structlog.configure(processors=[structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)])
 
 
 @pytest.fixture(scope="session", autouse=True)

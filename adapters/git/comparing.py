@@ -47,6 +47,31 @@ def changed_files(git: Program, old: str, new: str) -> list[ChangedFile]:
     return [file for _, file in sorted(files, key=lambda found: found[0])]
 
 
+def meeting(git: Program, ours: str, theirs: str, merged: str) -> tuple[str, ...]:
+    """
+    Return the paths on which two commits meet in their merge, which nobody has seen yet, by path.
+
+    Both have changed them since they parted, or what the merge brings to *ours* is not simply what *theirs* changed: a
+    directory that was renamed, say, takes a new file with it. Compared without renames: one is a deletion and an addition.
+    """
+    landed = _raw(git, ours, merged)
+    found = set[bytes]()
+    for base in git.output("merge-base", "--all", ours, theirs).decode().split():
+        of_ours, of_theirs = _raw(git, base, ours), _raw(git, base, theirs)
+        found |= of_ours.keys() & of_theirs.keys()
+        found |= {path for path in of_theirs.keys() | landed.keys() if of_theirs.get(path) != landed.get(path)}
+    return tuple(shown(path) for path in sorted(found))
+
+
+def _raw(git: Program, old: str, new: str) -> dict[bytes, bytes]:
+    """Return what each path that differs is in *new*: mode and object."""
+    said = git.output("diff-tree", "-r", "-z", "--raw", *PLAIN, old, new, limit_bytes=LISTED_BYTES)
+    parts = [part for part in said.split(b"\0") if part]
+    # `:old-mode new-mode old-object new-object status`, then the path.
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return {path: b" ".join(record.split(b" ")[1:4:2]) for record, path in pairs}
+
+
 def entries(git: Program, old: str, new: str) -> list[TreeEntry]:
     """Return every folder and file of *new*, and the files of *old* that it lacks, each as it differs; by path."""
     changes = {} if old == new else {file.path: file for file in changed_files(git, old, new)}

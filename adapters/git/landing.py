@@ -181,8 +181,11 @@ def _settle(boxed: Boxed, opened: Opened, place: Place, landing: Landing) -> boo
         return False
     if journal == landing and present == landing.old:
         return True
-    _must(boxed, opened, place, journal.back())
-    _finish(place, None)
+    if present == journal.old and os.path.exists(os.path.join(place.control, COPY)):
+        _must(boxed, opened, place, journal.back())
+        _finish(place, None)
+    # Else nothing has moved yet, or somebody has moved the branch since: what is in the files is theirs to see.
+    _throw_away(place)
     return False
 
 

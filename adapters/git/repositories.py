@@ -86,6 +86,7 @@ class GitRepositories:
             tip = read_ref(found.repo, branch_ref(branch))
             if tip is None:
                 raise RepositoryUnusable("no_commit", f"{repository} has no branch {branch}")
+            _check_branches(found)
             return Commit(commit=tip.decode(), tree=Trees(found.repo).tree_of(tip.decode()))
 
     def obstacle(self, repository: Path, branch: str) -> str | None:
@@ -166,8 +167,15 @@ class GitRepositories:
                     ref = Ref(f"{CONFLICTS}{run_id}/{step.commit}".encode())
                     if not swap_ref(found.repo, ref, None, hexadecimal(step.before)):
                         raise GitConflict(f"{ref.decode()} is in use")
-                    branch = contributions[step.number].branch
-                    conflicts.append(PathConflict(branch=branch, paths=step.paths, ref=ref.decode()))
+                    of = contributions[step.number]
+                    conflict = PathConflict(
+                        branch=of.branch,
+                        paths=step.paths,
+                        ref=ref.decode(),
+                        subtask_id=of.subtask_id,
+                        replaced=step.before,
+                    )
+                    conflicts.append(conflict)
             trees = Trees(found.repo)
             tree = trees.tree_of(merged.commit)
             has_changes = tree != trees.tree_of(base)
@@ -206,9 +214,20 @@ class GitRepositories:
             old = tip.decode()
             merged = merging.merge(self._boxed, found, old, [approved.commit], at, message, resolves=False)
             paths = merged.steps[0].paths if merged.steps else ()
+            trees = Trees(found.repo)
+            at_old = trees.tree_of(old)
             if paths or (merged.steps and not merging.are_related(found, old, approved.commit)):
-                return MergeOutcome(state="conflicted", old=old, conflicting_paths=paths)
-            return MergeOutcome(state="merged", commit=merged.commit, old=old)
+                return MergeOutcome(state="conflicted", old=old, old_tree=at_old, conflicting_paths=paths)
+            is_merge = merged.commit not in (old, approved.commit)
+            meets = comparing.meeting(found.git, old, approved.commit, merged.commit) if is_merge else ()
+            return MergeOutcome(
+                state="merged",
+                commit=merged.commit,
+                old=old,
+                old_tree=at_old,
+                tree=trees.tree_of(merged.commit),
+                meets=meets,
+            )
 
     def merge(self, repository: Path, branch: str, old: str, new: str) -> MergeOutcome:
         """Move *branch* from *old* to *new*, with the files of a clean checkout of it, if there is one."""
@@ -294,11 +313,22 @@ def _state(found: Opened, path: Path) -> RepositoryState:
     if tip is None:
         code = "unborn_branch" if found.repo.get_refs() else "no_commit"
         raise RepositoryUnusable(code, f"{path} has no commit on {ref.decode(errors='replace')}")
+    _check_branches(found)
     return RepositoryState(
         path=Path(found.root),
         branch=ref.removeprefix(HEADS).decode(errors="surrogateescape"),
         tip=Commit(commit=tip.decode(), tree=Trees(found.repo).tree_of(tip.decode())),
     )
+
+
+def _check_branches(found: Opened) -> None:
+    """Raise RepositoryUnusable where a branch has the name of the directory that those of runs are in."""
+    if read_ref(found.repo, branch_ref("steersman")) is not None:
+        raise RepositoryUnusable(
+            "branch_in_the_way",
+            f"{found.root} has a branch `steersman`, so that no branch `steersman/…` can be made for a run. Rename it: "
+            "git branch -m steersman another-name",
+        )
 
 
 def _check_apart(repository: Path, workplace: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from .script import ScriptInvalid, own_steps, steps_of, turn_of
 from .sessions import Progress, StoredSession
-from .steps import Cancelled, Performer, TurnFailed
+from .steps import Cancelled, Ended, Performer, TurnFailed
 
 INVALID_PARAMS = -32602
 METHOD_NOT_FOUND = -32601
@@ -233,6 +233,8 @@ class RehearsalAgent:
             answer = {"result": {"stopReason": "end_turn"}}
         except Cancelled:
             answer = {"result": {"stopReason": "cancelled"}}
+        except Ended as ended:
+            answer = {"result": {"stopReason": str(ended)}}
         except (TurnFailed, ScriptInvalid) as error:
             answer = {"error": {"code": INTERNAL_ERROR, "message": str(error)}}
         except Exception as error:  # noqa: BLE001 -- told to the client: a turn that never ends helps nobody

@@ -28,6 +28,10 @@ class Cancelled(Exception):
     """The client has cancelled the turn; what is left of it stays for the next prompt."""
 
 
+class Ended(Exception):
+    """The turn ends for this reason of the protocol's, before its steps are done; the rest stays for the next prompt."""
+
+
 class TurnFailed(Exception):
     """The turn ends with an error, whose message this is."""
 
@@ -55,7 +59,7 @@ class Performer:
         self._voice = voice
 
     def perform(self) -> None:
-        """On return every step is done. Raises Cancelled or TurnFailed; then the rest is still to be done."""
+        """On return every step is done. Raises Cancelled, Ended or TurnFailed; then the rest is still to be done."""
         progress = self._session.progress
         # From the beginning, so that nobody can be faster than the step itself.
         if any(manners(step.get("hang")).get("ignore_term") for step in progress.steps[progress.step :]):
@@ -250,6 +254,10 @@ class Performer:
     def _do_fail(self, value: object) -> None:
         self._done()
         raise TurnFailed(str(value))
+
+    def _do_end(self, value: object) -> None:
+        self._done()
+        raise Ended(str(value))
 
 
 def manners(value: object) -> dict[str, Any]:

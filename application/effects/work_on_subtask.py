@@ -166,8 +166,9 @@ class _Work:
         return self._shop.decide(self._root, lambda run: child_ends.settle_child(run, self._id, self._shop.now()))
 
     def _prepare(self, run: Run, child: ChildRun, subtask: Subtask) -> None:
-        if child.prior_run_id is not None:
-            point_branches(run, [run.children[child.prior_run_id]], self._shop)
+        # What another run left is where it was found to be when this one was started.
+        if (before := run.children.get(child.prior_run_id or "")) is not None:
+            point_branches(run, [before], self._shop)
         base = first_base(run, child, subtask, self._shop)
         conflicts = [conflict_of(found) for found in base.conflicts]
         self._place.make(run, child, base.commit)
@@ -226,6 +227,8 @@ class _Work:
                 ended = session.prompt(prompt, observer)
         except AgentFailed as failed:
             if watch.stalled and not self._shop.leaves(self._root):
+                if self._has_lost():
+                    return
                 raise self._stalled() from failed
             self._after_failure(failed, observer.last_words)
             return
@@ -245,7 +248,7 @@ class _Work:
         elif ended.stop_reason == "cancelled" and turns.may_be_our_cancel(run, self._id):
             # Whoever asked for it has been answered since, so the agent goes on where it stopped.
             self._opened_here.discard(turn.turn_id)
-        else:
+        elif not self._has_lost():
             message = _with_words(f"The agent ended its turn with {ended.stop_reason}.", last_words)
             raise _EndedBadly(BadEnd(code=code, message=message, stop_reason=ended.stop_reason))
 
@@ -272,10 +275,22 @@ class _Work:
             self._shop.decide(self._root, lambda run: turns.end_turn(run, self._id, "cancelled"))
             return
         self._opened_here.clear()
+        if self._has_lost():
+            return
         code, message = failed.code, str(failed)
         if not self._shop.decide(self._root, lambda run: turns.fail_execution(run, self._id, code, message)):
             message = _with_words(message, last_words)
             raise _EndedBadly(BadEnd(code=code, message=message, retryable=failed.retryable)) from failed
+
+    def _has_lost(self) -> bool:
+        """Whether a turn that went wrong has lost its workplace under it: that is why, and it is asked again."""
+        run = self._shop.runs.run(self._root)
+        child, _ = turns.child_at_work(run, self._id)
+        state = self._place.look(run, child)
+        if state == "whole" or child.turn is None or turns.is_being_stopped(run, self._id):
+            return False
+        self._lose(run, child, child.turn, state)
+        return True
 
     def _let_go(self) -> None:
         """End the agent, if there is one; its session can be loaded again."""

@@ -16,8 +16,9 @@ AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 class Scratch:
     """A repository on branch `main`, worked on with the real git."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, patch: pytest.MonkeyPatch) -> None:
         self.home = home
+        self.patch = patch
         self.path = home / "repo"
         self.repositories = GitRepositories(home / "scratch")
         self.path.mkdir()
@@ -88,7 +89,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scratch:
         monkeypatch.setenv(f"GIT_{role}_NAME", "A User")
         monkeypatch.setenv(f"GIT_{role}_EMAIL", "user@example.org")
         monkeypatch.setenv(f"GIT_{role}_DATE", "2026-01-01T00:00:00Z")
-    made = Scratch(tmp_path)
+    made = Scratch(tmp_path, monkeypatch)
     made.commit({"README": "one\n", "src/a.txt": "a\n", "src/b.txt": "b\n"})
     return made
 

@@ -1,51 +1,44 @@
-"""Killed at any change that it makes to the disk, each call finishes when it is made again, with the same outcome."""
+"""Killed at any hop between two changes of files, each call finishes when it is made again, with the same outcome."""
 
 import os
 import shutil
-import sys
+import signal
+import subprocess
 import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from steersman.adapters.crash_points import POINTS, VARIABLE, UnknownPoint, with_crash_point
+from steersman.adapters.git.workplaces import finish
+from steersman.adapters.memory import MemoryLog
 from steersman.application.git_port import Contribution
-from steersman.domain.git import Commit
+from steersman.domain.catalogue import CATALOGUE
 
 from .conftest import AT, Scratch
 from .test_git_landing import everything, moved
-
-#: What changes the disk, as Python's audit hooks name it; opening counts if it is for writing.
-CHANGES = frozenset(["os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"])
-KILLED = 77
+from .test_git_workplaces import linked
 
 Call = Callable[[], object]
 
 
-def killed_at(step: int, call: Call) -> bool:
-    """Do the call in a process that dies right before its change number *step*; return whether it died."""
+def killed_at(point: str, call: Call) -> bool:
+    """Do the call in a process that dies at a point; return whether it died there."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # other threads of the test run do not matter here
         child = os.fork()
     if child == 0:
-        seen = 0
-
-        def watch(event: str, arguments: tuple[object, ...]) -> None:
-            nonlocal seen
-            writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-            if event in CHANGES or writes:
-                seen += 1
-                if seen == step:
-                    os._exit(KILLED)
-
+        os.environ[VARIABLE] = f"at {point}"
         try:
-            sys.addaudithook(watch)
             call()
             os._exit(0)
         except BaseException:  # noqa: BLE001
             os._exit(1)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, KILLED), "the call itself failed"
-    return code == KILLED
+    assert code in (0, -signal.SIGKILL), "the call itself failed"
+    return code == -signal.SIGKILL
 
 
 def age_locks(home: Path) -> None:
@@ -55,74 +48,95 @@ def age_locks(home: Path) -> None:
         os.utime(lock, (past, past))
 
 
-def state(scratch: Scratch, worktree: Path) -> object:
+def state(scratch: Scratch, workplace: Path) -> object:
     """All that a call may change, as the real git sees it."""
     assert scratch.is_sound()
-    checkouts = [scratch.path, worktree] if worktree.exists() else [scratch.path]
+    found = [scratch.git("for-each-ref"), scratch.git("worktree", "list", "--porcelain")]
+    for root in (scratch.path, workplace):
+        if root.exists():
+            found.append(
+                str((sorted(everything(root).items()), scratch.git("status", "--porcelain", "--branch", cwd=root)))
+            )
+    places = scratch.home / "worktrees"
     return (
-        scratch.git("for-each-ref"),
-        scratch.git("worktree", "list", "--porcelain"),
-        [(everything(root), scratch.git("status", "--porcelain", "--branch", cwd=root)) for root in checkouts],
+        found,
+        sorted(os.listdir(places)) if places.exists() else [],
+        scratch.repositories.look_at(scratch.path, workplace),
     )
 
 
-def assert_finishes(scratch: Scratch, worktree: Path, call: Call) -> None:
-    """Kill the call at each of its changes; each time, made again, it must end where the undisturbed one ends."""
+def assert_finishes(scratch: Scratch, workplace: Path, call: Call, *points: str) -> None:
+    """Kill the call at each point; each time, made again, it must end where the undisturbed one ends."""
+    assert set(points) <= POINTS
     before = scratch.home / "before"
 
     def restore() -> None:
         for name in ("repo", "worktrees"):
             shutil.rmtree(scratch.home / name, ignore_errors=True)
             if (before / name).exists():
-                shutil.copytree(before / name, scratch.home / name, symlinks=True)
+                subprocess.run(["cp", "-a", str(before / name), str(scratch.home / name)], check=True)
+        noted = scratch.home / "worktrees/.made/child"
+        if noted.exists() and workplace.exists():
+            # A copy is another directory than the one that was made.
+            finish(workplace, scratch.rev("main"))
 
     before.mkdir()
     for name in ("repo", "worktrees"):
         if (scratch.home / name).exists():
-            shutil.copytree(scratch.home / name, before / name, symlinks=True)
+            subprocess.run(["cp", "-a", str(scratch.home / name), str(before / name)], check=True)
     answer = call()
-    wanted = state(scratch, worktree)
+    wanted = state(scratch, workplace)
     assert call() == answer
-    assert state(scratch, worktree) == wanted, "twice is once"
-    step = 1
-    while restore() or killed_at(step, call):
+    assert state(scratch, workplace) == wanted, "twice is once"
+    for point in points:
+        restore()
+        assert killed_at(point, call), f"never came to {point}"
         age_locks(scratch.home)
-        assert call() == answer, f"killed at step {step}"
-        assert state(scratch, worktree) == wanted, f"killed at step {step}"
-        step += 1
-    assert step > 2, "the call changes something"
+        assert call() == answer, f"killed at {point}"
+        assert state(scratch, workplace) == wanted, f"killed at {point}"
 
 
-def test_making_a_worktree(scratch: Scratch) -> None:
-    assert_finishes(scratch, scratch.home / "worktrees/child", scratch.worktree)
+def test_making_a_workplace(scratch: Scratch) -> None:
+    points = ("workplace.cleared", "workplace.held", "workplace.begun", "workplace.filled")
+    assert_finishes(scratch, scratch.home / "worktrees/child", scratch.workplace, *points)
 
 
-def test_committing_a_worktree(scratch: Scratch) -> None:
-    path = scratch.worktree()
+def test_making_a_workplace_where_another_one_stands(scratch: Scratch) -> None:
+    path = scratch.workplace()
+    scratch.write({"README": "two\n", "junk": "x\n"}, path)
+    points = ("workplace.set_aside", "workplace.removed", "workplace.cleared", "workplace.begun")
+    assert_finishes(scratch, path, scratch.workplace, *points)
+
+
+def test_committing_a_workplace(scratch: Scratch) -> None:
+    path = scratch.workplace()
     parent = scratch.rev("main")
     scratch.write({"README": "two\n", "new/x": "x\n", "src/a.txt": None}, path)
 
     assert_finishes(
         scratch,
         path,
-        lambda: scratch.repositories.commit_worktree(scratch.path, path, "steersman/child", parent, AT, "Work"),
+        lambda: scratch.repositories.commit_workplace(scratch.path, path, parent, AT, "Work"),
+        "workplace.staged",
+        "workplace.stored",
+        "workplace.taken",
     )
 
 
-def test_resetting_a_worktree(scratch: Scratch) -> None:
-    path = scratch.worktree()
-    first = scratch.rev("main")
-    scratch.commit({"README": "two\n", "src/a.txt": None}, path)
-    scratch.write({"junk/x": "x\n", "src/b.txt": "edited\n"}, path)
-
+def test_removing_a_workplace(scratch: Scratch) -> None:
+    path = scratch.workplace()
     assert_finishes(
-        scratch, path, lambda: scratch.repositories.reset_worktree(scratch.path, path, "steersman/child", first)
+        scratch,
+        path,
+        lambda: scratch.repositories.remove_workplace(scratch.path, path, "steersman/child"),
+        "workplace.set_aside",
+        "workplace.removed",
     )
 
 
-def test_removing_a_worktree(scratch: Scratch) -> None:
-    path = scratch.worktree()
-    assert_finishes(scratch, path, lambda: scratch.repositories.remove_worktree(scratch.path, path, "steersman/child"))
+def test_making_a_workplace_of_a_linked_worktree(scratch: Scratch) -> None:
+    path = linked(scratch)
+    assert_finishes(scratch, path, lambda: scratch.repositories.look_at(scratch.path, path), "workplace.converted")
 
 
 def test_integrating_and_pointing_a_branch(scratch: Scratch) -> None:
@@ -135,7 +149,7 @@ def test_integrating_and_pointing_a_branch(scratch: Scratch) -> None:
         scratch.repositories.point_branch(scratch.path, "steersman/integration/x", None, made.commit)
         return made
 
-    assert_finishes(scratch, scratch.path, call)
+    assert_finishes(scratch, scratch.home / "none", call, "merge.stored")
 
 
 def test_landing_in_a_clean_checkout(scratch: Scratch) -> None:
@@ -143,24 +157,32 @@ def test_landing_in_a_clean_checkout(scratch: Scratch) -> None:
     scratch.write({"untracked": "mine\n"})
     scratch.git("pack-refs", "--all")
 
-    assert_finishes(scratch, scratch.path, lambda: scratch.repositories.merge(scratch.path, "main", old, new))
+    assert_finishes(
+        scratch,
+        scratch.home / "none",
+        lambda: scratch.repositories.merge(scratch.path, "main", old, new),
+        "landing.locked",
+        "landing.written",
+        "landing.moved",
+        "landing.swapped",
+        "landing.indexed",
+    )
 
 
-def test_preparing_and_landing_a_merge_commit(scratch: Scratch) -> None:
-    root = scratch.rev("main")
-    side = scratch.branch_off("side", {"src/a.txt": "side\n"}, root)
-    approved = Commit(commit=side, tree=scratch.rev(f"{side}^{{tree}}"))
-    tip = scratch.commit({"README": "user\n"})
+@pytest.mark.parametrize("point", ["landing.written", "landing.moved"])
+def test_a_landing_that_was_cut_short_is_taken_back_before_another_one(scratch: Scratch, point: str) -> None:
+    old, new = moved(scratch)
+    other = scratch.branch_off("other", {"README": "other\n", "new/deep/y": "other\n"}, old)
+    assert killed_at(point, lambda: scratch.repositories.merge(scratch.path, "main", old, new))
+    scratch.git("commit", "-q", "-a", "--allow-empty", "-m", "of half a merge", ok=(128,))
 
-    def call() -> object:
-        # The log keeps what the first call found; here it is the branch's tip before the merge.
-        at_tip = scratch.repositories.tip(scratch.path, "main").commit == tip
-        made = (
-            scratch.repositories.prepare_merge(scratch.path, "main", approved, AT, "Merge").commit
-            if at_tip
-            else scratch.rev("main")
-        )
-        assert made
-        return scratch.repositories.merge(scratch.path, "main", tip, made)
+    assert scratch.repositories.merge(scratch.path, "main", old, other).state == "merged"
 
-    assert_finishes(scratch, scratch.path, call)
+    assert (scratch.rev("main"), scratch.status()) == (other, "")
+    assert scratch.is_sound()
+
+
+@pytest.mark.parametrize("named", ["at nowhere", "at", "lost", "soon x"])
+def test_a_point_that_is_none_refuses_the_start(named: str) -> None:
+    with pytest.raises(UnknownPoint):
+        with_crash_point(MemoryLog(CATALOGUE), {VARIABLE: named})

@@ -2,7 +2,6 @@
 
 import os
 import random
-from collections.abc import Mapping
 
 import pytest
 
@@ -209,17 +208,6 @@ def test_a_huge_file_is_compared_as_a_binary_one_and_shown_by_its_beginning(scra
     view = scratch.repositories.file(scratch.path, base, head, "huge")
     assert view is not None
     assert (view.content or "").endswith("\n... the file was cut at 1048576 bytes\n")
-
-
-def test_a_large_text_without_anything_in_common_is_counted_as_replaced(scratch: Scratch) -> None:
-    def text(seed: int) -> Mapping[str, str]:
-        chance = random.Random(seed)
-        return {"f": "".join(f"{chance.randrange(30)}\n" for _ in range(40_000))}
-
-    base, head = scratch.commit(text(1)), scratch.commit(text(2))
-
-    found = files_of(scratch, base, head)["f"]
-    assert found.added_lines == found.removed_lines > 39_000
 
 
 def test_a_commit_that_is_not_there_is_a_fault_of_the_caller(scratch: Scratch) -> None:

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from steersman.adapters.git import refs as git_refs
-from steersman.adapters.git.objects import Objects, new_commit
-from steersman.adapters.git.repositories import GitRepositories, hexadecimal, opened
+from steersman.adapters.git.objects import new_commit, store_commit
+from steersman.adapters.git.program import Program
 from steersman.application.git_port import GitConflict
 
 from .conftest import AT, Scratch
@@ -22,17 +22,15 @@ def test_a_hundred_commits_from_four_threads_lose_nothing(scratch: Scratch) -> N
     def follow(number: int) -> list[str]:
         # Each thread adds to whatever the branch is at; who loses the race tries again.
         made = list[str]()
-        with opened(scratch.path) as repo:
-            objects = Objects(repo)
-            while len(made) < 25:
-                tip = hexadecimal(scratch.repositories.tip(scratch.path, "counter").commit)
-                mine = objects.add(new_commit(objects.tree_of(tip), [tip], AT, f"{number}, {len(made)}"))
-                objects.flush()
-                try:
-                    scratch.repositories.point_branch(scratch.path, "counter", tip.decode(), mine.decode())
-                    made.append(mine.decode())
-                except GitConflict:
-                    continue
+        git = Program(str(scratch.path / ".git"))
+        while len(made) < 25:
+            tip = scratch.repositories.tip(scratch.path, "counter")
+            mine = store_commit(git, new_commit(tip.tree, [tip.commit], AT, f"{number}, {len(made)}"))
+            try:
+                scratch.repositories.point_branch(scratch.path, "counter", tip.commit, mine)
+                made.append(mine)
+            except GitConflict:
+                continue
         return made
 
     with ThreadPoolExecutor(4) as threads:
@@ -44,15 +42,15 @@ def test_a_hundred_commits_from_four_threads_lose_nothing(scratch: Scratch) -> N
 
 
 def test_commits_of_many_worktrees_at_once_are_all_there(scratch: Scratch) -> None:
-    paths = {f"run{number}": scratch.worktree(f"run{number}") for number in range(8)}
+    paths = {f"run{number}": scratch.workplace(f"run{number}") for number in range(8)}
 
     def work(name: str) -> list[str]:
         parent, commits = scratch.rev("main"), list[str]()
         for turn in range(4):
             scratch.write({"shared": f"{turn}\n", f"{name}/{turn}": "x\n"}, paths[name])
-            parent = scratch.repositories.commit_worktree(
-                scratch.path, paths[name], f"steersman/{name}", parent, AT, f"Turn {turn}"
-            ).commit
+            made = scratch.repositories.commit_workplace(scratch.path, paths[name], parent, AT, f"Turn {turn}").commit
+            scratch.repositories.point_branch(scratch.path, f"steersman/{name}", parent if turn else None, made)
+            parent = made
             commits.append(parent)
         return commits
 
@@ -61,7 +59,6 @@ def test_commits_of_many_worktrees_at_once_are_all_there(scratch: Scratch) -> No
 
     for name, commits in made.items():
         assert scratch.git("rev-list", "--reverse", f"main..steersman/{name}").split() == commits
-        assert scratch.status(paths[name]) == ""
     assert scratch.is_sound()
 
 
@@ -98,8 +95,6 @@ def test_a_name_that_is_none_for_a_branch_is_refused(scratch: Scratch, name: str
 def test_a_branch_whose_name_is_a_directory_of_others_is_refused(scratch: Scratch) -> None:
     scratch.git("branch", "steersman")
     with pytest.raises(GitConflict):
-        scratch.worktree()
-    with pytest.raises(GitConflict):
         scratch.repositories.point_branch(scratch.path, "steersman/x", None, scratch.rev("main"))
 
 
@@ -134,30 +129,3 @@ def test_a_young_lock_and_one_that_somebody_holds_are_waited_for(scratch: Scratc
     assert git_refs.break_stale_lock(str(lock))
     assert not lock.exists()
     assert git_refs.break_stale_lock(str(lock)), "what is gone is gone"
-
-
-def test_no_branch_moves_once_somebody_else_may_be_at_work(scratch: Scratch) -> None:
-    class Over(Exception):
-        pass
-
-    def refuse() -> None:
-        raise Over
-
-    before = scratch.commit({"a": "1\n"})
-    path = scratch.home / "child"
-    scratch.repositories.ensure_worktree(scratch.path, path, "steersman/child", before)
-    (path / "a").write_text("2\n")
-    ours = scratch.repositories.commit_worktree(scratch.path, path, "steersman/child", before, AT, "one").commit
-    (path / "a").write_text("3\n")
-    late = GitRepositories(refuse)
-    with pytest.raises(Over):
-        late.commit_worktree(scratch.path, path, "steersman/child", ours, AT, "two")
-    with pytest.raises(Over):
-        late.reset_worktree(scratch.path, path, "steersman/child", before)
-    with pytest.raises(Over):
-        late.point_branch(scratch.path, "steersman/other", None, ours)
-    with pytest.raises(Over):
-        late.merge(scratch.path, "main", before, ours)
-    assert scratch.rev("steersman/child") == ours
-    assert scratch.rev("main") == before
-    assert scratch.repositories.commit_worktree(scratch.path, path, "steersman/child", ours, AT, "two").commit != ours

@@ -278,6 +278,14 @@ def test_a_crash_is_not_repeated_by_the_one_who_comes_back(start: Any) -> None:
     assert back.said() == ["after"]
 
 
+@pytest.mark.parametrize("reason", ["cancelled", "refusal", "max_tokens"])
+def test_a_turn_ends_for_the_reason_that_it_is_told(start: Any, reason: str) -> None:
+    agent = start()
+    assert ended(agent.prompt(script({"end": reason}, {"say": "after"}, turn="t"))) == reason
+    assert ended(agent.prompt("Continue, you were interrupted.\nSteersman-Turn: t")) == "end_turn"
+    assert agent.said() == ["after"]
+
+
 def test_a_failed_turn_is_an_error_with_its_words(start: Any) -> None:
     assert start().prompt(script({"fail": "no tokens left"}))["error"]["message"] == "no tokens left"
 

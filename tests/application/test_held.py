@@ -101,7 +101,7 @@ def _took_turns(broken: Broken, causes: list[Exception]) -> int:
 
 
 def test_a_child_that_gets_on_is_held_no_more_long_before_its_end(service: Service) -> None:
-    broken = Broken(service, "ensure_worktree", PermissionError(errno.EACCES, "Permission denied"))
+    broken = Broken(service, "make_workplace", PermissionError(errno.EACCES, "Permission denied"))
     began, go_on = threading.Event(), threading.Event()
 
     def slowly(session: Session, prompt: str, observer: TurnObserver) -> None:
@@ -249,7 +249,7 @@ def tries_within(seconds: float, *, busy_seconds: float = 0.0) -> int:
             assert "held" not in under_way.due()
         assert under_way.begin(other, lambda: True), "who waits for another try keeps no place"
         under_way.finish(other, failed=False)
-        clock.now += 0.1
+        clock.now += 0.25
     return tries
 
 

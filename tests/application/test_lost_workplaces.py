@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnObserver
+from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
 from steersman.application.git_port import WorkplaceState
 from steersman.domain.child_run import RunFailed, SessionOpened, TreeCommitted, TurnInterrupted, TurnOpened
 from steersman.domain.dispatch import advance
@@ -191,18 +191,24 @@ def test_one_that_cannot_be_made_ends_the_child_with_the_code_that_says_why(afte
     lands_whole(service, lines=1)
 
 
-def test_a_workplace_that_is_lost_as_its_turn_ends_badly_is_not_taken_for_half_done_work() -> None:
+@pytest.mark.parametrize("way", ["died", "stalled", "gave up"])
+def test_a_turn_that_ends_badly_because_its_workplace_is_lost_is_asked_again_and_nobody_is_blamed(way: str) -> None:
     service = Service()
+    service.shop.stall_seconds = 0.3
     service.start(part("One"))
 
-    def loses_it_and_dies(session: Session, prompt: str, observer: TurnObserver) -> None:
+    def loses_it(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
         writes_its_part(session, prompt, observer)
         service.agents.behave = writes_its_part
         service.git.spoil(place(service), "replaced")
-        raise AgentFailed("agent_exited", "status 3", retryable=True)
+        if way == "died":
+            raise AgentFailed("agent_exited", "status 3", retryable=True)
+        return session.hang() if way == "stalled" else TurnEnded(stop_reason="cancelled", message="")
 
-    service.agents.behave = loses_it_and_dies
+    service.agents.behave = loses_it
     service.drive()
-    assert "Nothing of it is in your worktree" in service.agents.prompts[-1][1]
+    assert [event.workplace for event in service.told(TurnInterrupted)] == ["replaced"]
+    assert WORDS["replaced"] in service.agents.prompts[-1][1]
+    assert not service.told(RunFailed)
     assert not [event for event in service.told(TreeCommitted) if event.unfinished]
     lands_whole(service, lines=1)

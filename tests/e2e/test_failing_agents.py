@@ -1,5 +1,6 @@
-"""Agents that fail end their own child run, in words that programs understand, and nothing else."""
+"""Agents that fail: what they had half done is kept, they are started afresh, and in the end a person is asked why."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,37 +10,96 @@ from steersman.tests.e2e.served import GATE, Api, part, wait_until, write
 
 BLOCKED = "coordinator.assembly_blocked"
 MAX_KEPT_BYTES = 5 * 1024 * 1024
+#: How often a part is tried whose agent fails in a way that may be over the next time.
+ATTEMPTS = 4
+#: Writes half of the part and dies, unless it finds that half.
+DIES_ONCE = {"run": ["sh", "-c", "test -e half.txt || { echo half > half.txt; kill -9 $PPID; }"]}
 
 
-def failure_of(api: Api, run_id: str) -> dict[str, object]:
-    """Return what the only child's `run.failed` says, once it has failed."""
+def failures_of(api: Api, run_id: str) -> list[dict[str, object]]:
+    """Return what the `run.failed` of each of the only part's children says, once a person is asked."""
     frames = api.until(run_id, BLOCKED)
-    (child_id,) = {f.data["childRunId"] for f in frames if f.event == "subtask.dispatched"}
-    failed = api.until(child_id, "done")[-2]
-    assert failed.event == "run.failed"
-    assert api.get(f"/api/runs/{child_id}")["status"] == "failed"
-    return failed.data
+    children = dict.fromkeys(f.data["childRunId"] for f in frames if f.event == "subtask.dispatched")
+    failures: list[dict[str, object]] = []
+    for child_id in children:
+        failed = api.until(child_id, "done")[-2]
+        assert failed.event == "run.failed"
+        assert api.get(f"/api/runs/{child_id}")["status"] == "failed"
+        failures.append(failed.data)
+    (missing,) = frames[-1].data["ineligibleSubtasks"]
+    assert missing["reason"] == failures[-1]["message"]
+    return failures
 
 
 @pytest.mark.parametrize(
-    ("agent", "code"),
-    [("missing", "agent_not_installed"), ("nonsense", "agent_protocol_error"), ("leaver", "agent_exited")],
+    ("agent", "code", "attempts"),
+    [
+        ("missing", "agent_not_installed", 1),
+        ("nonsense", "agent_protocol_error", ATTEMPTS),
+        ("leaver", "agent_exited", ATTEMPTS),
+    ],
 )
-def test_an_agent_that_never_works_fails_its_child_run(api: Api, repository: Repository, agent: str, code: str) -> None:
-    project = api.project(repository.path, {"role_id": "tester", "model_id": agent})
-    failure = failure_of(api, api.orchestrate(project, part("only", write("a.txt", "a\n"))))
-    assert failure["errorCode"] == code
-    assert set(failure) == {"message", "errorCode", "retryable"}
-    assert failure["message"]
-
-
-@pytest.mark.parametrize("step", [{"crash": {"exit": 3}}, {"fail": "I cannot do this"}])
-def test_an_agent_that_gives_up_in_the_middle_fails_its_child_run(
-    api: Api, repository: Repository, step: dict[str, object]
+def test_an_agent_that_never_works_fails_its_child_run(
+    api: Api, repository: Repository, agent: str, code: str, attempts: int
 ) -> None:
-    failure = failure_of(api, api.orchestrate(api.project(repository.path), part("only", step)))
-    assert failure["errorCode"]
-    assert isinstance(failure["retryable"], bool)
+    project = api.project(repository.path, {"role_id": "tester", "model_id": agent})
+    failures = failures_of(api, api.orchestrate(project, part("only", write("a.txt", "a\n"))))
+    assert [failure["errorCode"] for failure in failures] == [code] * attempts
+    for failure in failures:
+        assert set(failure) == {"message", "errorCode", "retryable"}
+        assert failure["message"]
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "attempts"),
+    [
+        ({"crash": {"exit": 3}}, "agent_exited", ATTEMPTS),
+        ({"fail": "I cannot do this"}, "agent_turn_failed", ATTEMPTS),
+        ({"end": "cancelled"}, "agent_turn_cancelled", ATTEMPTS),
+        ({"end": "max_tokens"}, "agent_turn_limit", ATTEMPTS),
+        ({"end": "refusal"}, "agent_refused", 1),
+    ],
+)
+def test_an_agent_that_gives_up_in_the_middle_is_started_afresh_as_long_as_that_may_help(
+    api: Api, repository: Repository, step: dict[str, object], code: str, attempts: int
+) -> None:
+    run_id = api.orchestrate(api.project(repository.path), part("only", {"say": "I am tired."}, step))
+    failures = failures_of(api, run_id)
+    assert [failure["errorCode"] for failure in failures] == [code] * attempts
+    assert all("It said last: I am tired." in str(failure["message"]) for failure in failures)
+
+
+def test_an_agent_that_dies_once_is_started_again_with_what_it_had_half_done_and_told_so(
+    api: Api, repository: Repository
+) -> None:
+    steps = ({"say": "Half of it is there."}, DIES_ONCE, {"echo_prompt": {"path": "prompt.txt"}})
+    run_id = api.run_to_merge(api.project(repository.path), part("only", *steps))
+    (again,) = [f for f in api.until(run_id, "done") if f.event == "coordinator.subtask_redispatched"]
+    assert (again.data["reason"], again.data["attempt"]) == ("exit_redispatch", 1)
+    assert (repository.path / "half.txt").read_text(encoding="utf-8") == "half\n"
+    prompt = (repository.path / "prompt.txt").read_text(encoding="utf-8")
+    assert "Yours is attempt 2 of 4" in prompt
+    assert "(agent_exited)" in prompt
+    assert "Half of it is there." in prompt
+    assert "What was half done is in your worktree" in prompt
+    assert "Unfinished: only" in repository.git("log", "--format=%s", "main")
+
+
+def test_a_workplace_that_is_deleted_while_its_agent_sleeps_deletes_nothing(api: Api, repository: Repository) -> None:
+    steps = (write("a.txt", "a\n"), {"sleep_ms": 4_000}, {"echo_prompt": {"path": "prompt.txt"}})
+    before = set(repository.git("ls-tree", "-r", "--name-only", "main").split())
+    run_id = api.orchestrate(api.project(repository.path), part("only", *steps))
+    (child_id,) = {f.data["childRunId"] for f in api.until(run_id, "subtask.running") if "childRunId" in f.data}
+    workplace = api.service.data / "worktrees" / child_id
+    wait_until(lambda: (workplace / "a.txt").exists(), "the agent has written")
+    shutil.rmtree(workplace, ignore_errors=True)
+    api.until(run_id, GATE)
+    lost = [f.data for f in api.until(child_id, "run.assemble_ready") if f.event == "turn.interrupted"]
+    assert [(found["workplace"], found["sessionKept"]) for found in lost] == [("vanished", False)]
+    api.review(run_id, approved=True)
+    api.until(run_id, "done")
+    assert set(repository.git("ls-tree", "-r", "--name-only", "main").split()) == {*before, "a.txt", "prompt.txt"}
+    assert "was deleted while it was worked on" in repository.git("show", "main:prompt.txt")
 
 
 def test_what_depends_on_a_failed_subtask_never_starts_and_nothing_is_merged(api: Api, repository: Repository) -> None:

@@ -1,8 +1,7 @@
 """
 Move the files of a user's checkout from one commit to another, with an index beside the user's own.
 
-Whether anything stands in the way is git's to say. Cut short and done again, it goes on from any state between the two:
-a file that is the new one already is taken as it is.
+Whether anything stands in the way is git's to say. Cut short and done again, it goes on from any state between the two.
 """
 
 import hashlib
@@ -10,6 +9,7 @@ import json
 import os
 import shutil
 import stat
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +17,7 @@ from .shell import Failed, Git
 
 SETTINGS = {"core.quotePath": "false", "core.splitIndex": "false", "checkout.workers": "0", "core.fsync": "none"}
 LINK = "160000"
+NOTHING = "000000"
 #: Ends the word for a failure after which files may have moved.
 HALF_WAY = ":half_way"
 
@@ -30,8 +31,7 @@ def run(request: Any) -> None:
         landing.check()
         landing.move()
     else:
-        landing.adopt(is_begun=True)
-        landing.move()
+        landing.finish()
     print(json.dumps({}))
 
 
@@ -90,11 +90,47 @@ class _Landing:
                 raise Failed("repository_dirty", "there are changes that are not committed")
         if not self._changes:
             return
-        self.adopt(is_begun=False)
+        self._check_free()
+        self._adopt()
         code, _ = self._git.try_("read-tree", "-m", "-u", "--dry-run", self._old, self._new)
         if code:
             raise Failed(_reason(self._git.words), self._git.words)
         self._try_filters()
+
+    def _check_free(self) -> None:
+        """Raise Failed where something untracked, ignored or not, stands in the way: git would write over what is ignored."""
+        changed = {change.path: change for change in self._changes}
+        coming = [change for change in self._changes if change.new_mode != NOTHING]
+        here = [change.path for change in coming if change.old_mode == NOTHING]
+        found = self._contents(here)
+        for change in coming:
+            above = change.path
+            while above := above.rpartition(b"/")[0]:
+                if self._bars(above, changed):
+                    raise Failed("untracked_would_be_overwritten", os.fsdecode(above))
+            becomes_file = change.old_mode == LINK != change.new_mode
+            if change.old_mode != NOTHING and not becomes_file:
+                continue
+            if found.get(change.path, ("", ""))[1] != change.new and self._is_taken(change, changed):
+                raise Failed("untracked_would_be_overwritten", os.fsdecode(change.path))
+
+    def _bars(self, path: bytes, changed: dict[bytes, "_Change"]) -> bool:
+        """Return whether what stands at a path neither is a directory to write in nor makes room for one."""
+        found = _lstat(path)
+        if found is None:
+            return False
+        if path in changed and changed[path].old_mode == LINK:
+            # A submodule's files are its own repository's, and git does not see ours among them.
+            return not stat.S_ISDIR(found.st_mode) or any(_files(path))
+        return not stat.S_ISDIR(found.st_mode) and path not in changed
+
+    def _is_taken(self, change: "_Change", changed: dict[bytes, "_Change"]) -> bool:
+        found = _lstat(change.path)
+        if found is None:
+            return False
+        if change.new_mode == LINK or not stat.S_ISDIR(found.st_mode):
+            return True
+        return any(path not in changed for path in _files(change.path))
 
     def _try_filters(self) -> None:
         """Run the filters of the new files aside. What fails must fail before anything moves."""
@@ -117,26 +153,66 @@ class _Landing:
                 raise Failed("filter_failed", aside.words)
             shutil.rmtree(prefix)
 
-    def adopt(self, *, is_begun: bool) -> None:
-        """
-        Take files that are the new ones already into the index as they are.
+    def _adopt(self) -> None:
+        """Take untracked files that are the new ones already into the index as they are."""
+        coming = {change.path: change for change in self._changes if change.old_mode == NOTHING}
+        found = self._contents(list(coming))
+        self._edit(
+            [change for path, change in coming.items() if self._is(found.get(path), change.new_mode, change.new)]
+        )
 
-        In a move that was begun, also those that are neither the old nor the new ones: edited since, they stay, as changes.
-        """
-        edits = list[bytes]()
-        there = [change for change in self._changes if not change.is_link and (is_begun or change.old_mode == "000000")]
-        found = self._contents([change.path for change in there])
-        for change in there:
-            mode, name = found.get(change.path, ("", ""))
-            if not mode:
-                continue
-            is_new = name == change.new and (mode == change.new_mode or not self._modes)
-            is_old = name == change.old and (mode == change.old_mode or not self._modes)
-            if is_new or (is_begun and not is_old):
-                edits.append(f"{change.new_mode} {change.new}\t".encode() + change.path + b"\0")
-        if edits:
-            self._git.output("update-index", "-z", "--index-info", given=b"".join(edits))
+    def _edit(self, changes: Iterable["_Change"]) -> None:
+        """Have the index say what the new commit says of these."""
+        ordered = sorted(changes, key=lambda change: change.new_mode != NOTHING)
+        given = b"".join(f"{change.new_mode} {change.new}\t".encode() + change.path + b"\0" for change in ordered)
+        if given:
+            self._git.output("update-index", "-z", "--index-info", given=given)
             self._refresh()
+
+    def _is(self, found: tuple[str, str] | None, mode: str, name: str) -> bool:
+        return found is not None and found[1] == name and (found[0] == mode or not self._modes)
+
+    def finish(self) -> None:
+        """
+        Bring files that were moved in part to the new commit, and the index with them.
+
+        A file that is neither the old nor the new one was edited after the move began: it stays, as a change.
+        """
+        left_out = {record[2:] for record in self._git.records("ls-files", "-t", "-z") if record.startswith(b"S ")}
+        changes = [change for change in self._changes if not change.is_link and change.path not in left_out]
+        found = self._contents([change.path for change in changes])
+        old = [change for change in changes if self._is(found.get(change.path), change.old_mode, change.old)]
+        # Deletions first: a file may have to make room for a directory.
+        for change in old:
+            if change.new_mode == NOTHING:
+                _remove(change.path)
+        self._edit(self._changes)
+        kept = b"".join(
+            change.path + b"\0" for change in self._changes if change.path in left_out and change.new_mode != NOTHING
+        )
+        if kept:
+            self._git.output("update-index", "--skip-worktree", "-z", "--stdin", given=kept)
+        coming = [change for change in changes if change.new_mode != NOTHING]
+        written = [change.path for change in coming if change in old or self._is_free(change.path)]
+        if written:
+            given = b"".join(path + b"\0" for path in written)
+            code, _ = self._git.try_("checkout-index", "-f", "-u", "-q", "-z", "--stdin", given=given)
+            if code or any(not os.path.lexists(path) for path in written):
+                raise Failed(_reason(self._git.words) + HALF_WAY, self._git.words)
+        self._refresh()
+
+    def _is_free(self, path: bytes) -> bool:
+        """Return whether nothing stands at a path, or on the way to it; empty directories make room."""
+        above = path
+        while above := above.rpartition(b"/")[0]:
+            found = _lstat(above)
+            if found is not None and not stat.S_ISDIR(found.st_mode):
+                return False
+        found = _lstat(path)
+        if found is not None and stat.S_ISDIR(found.st_mode) and not any(_files(path)):
+            shutil.rmtree(path)
+            return True
+        return found is None
 
     def _contents(self, paths: list[bytes]) -> dict[bytes, tuple[str, str]]:
         """Return the mode and name that git would give to what stands at these paths; what is no file is left out."""
@@ -168,6 +244,32 @@ class _Landing:
         absent = self._git.records("diff-files", "--name-only", "-z", "--diff-filter=D", "--ignore-submodules=all")
         if code or (absent and self._request["mode"] == "move"):
             raise Failed("files_missing" + HALF_WAY, "git moved the files, and they are not those of the new commit")
+
+
+def _lstat(path: bytes) -> os.stat_result | None:
+    with suppress(OSError):
+        return os.lstat(path)
+    return None
+
+
+def _remove(path: bytes) -> None:
+    """Remove a file, and the directories that it leaves empty."""
+    os.unlink(path)
+    with suppress(OSError):
+        while path := path.rpartition(b"/")[0]:
+            os.rmdir(path)
+
+
+def _files(directory: bytes) -> Iterator[bytes]:
+    """Yield what stands below a directory and is no directory itself."""
+    left = [directory]
+    while left:
+        with os.scandir(left.pop()) as found:
+            for item in found:
+                if item.is_dir(follow_symlinks=False):
+                    left.append(item.path)
+                else:
+                    yield item.path
 
 
 def _name(content: bytes) -> str:

@@ -3,8 +3,12 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+
+SLOW_SECONDS = 5.0
+#: How many letters of git's words are passed on.
+WORDS = 2_000
 
 
 class Failed(Exception):
@@ -23,26 +27,42 @@ class Git:
         self.environment = {**os.environ, **environment}
         #: The end of what the last call said.
         self.words = ""
+        #: Asked when a call takes long; what it raises ends the call.
+        self.when_slow: Callable[[], None] = lambda: None
 
     def with_environment(self, **more: str) -> "Git":
         """Return the same with more in its environment."""
         other = Git.__new__(Git)
         other._command, other.environment, other.words = self._command, {**self.environment, **more}, ""
+        other.when_slow = self.when_slow
         return other
 
     def try_(self, *arguments: str, given: bytes = b"") -> tuple[int, bytes]:
         """Run a call to its end; return its exit code and its answer."""
-        done = subprocess.run(
-            [*self._command, *arguments], input=given, capture_output=True, env=self.environment, check=False
-        )
-        self.words = done.stderr.decode(errors="replace")
-        return done.returncode, done.stdout
+        with subprocess.Popen(
+            [*self._command, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environment,
+        ) as process:
+            try:
+                output, words = process.communicate(given, timeout=SLOW_SECONDS)
+            except subprocess.TimeoutExpired:
+                try:
+                    self.when_slow()
+                except Failed:
+                    process.kill()
+                    raise
+                output, words = process.communicate()
+        self.words = words.decode(errors="replace")
+        return process.returncode, output
 
     def output(self, *arguments: str, given: bytes = b"") -> bytes:
         """Return what a call answers. Raises Failed."""
         code, output = self.try_(*arguments, given=given)
         if code:
-            raise Failed("git_failed", self.words.strip()[-2000:] or f"git {arguments[0]} ended with {code}")
+            raise Failed("git_failed", shortened(self.words) or f"git {arguments[0]} ended with {code}")
         return output
 
     def text(self, *arguments: str, given: bytes = b"") -> str:
@@ -61,7 +81,13 @@ class Git:
         )
         if done.returncode:
             # The answer has begun: what came out is thrown away by whoever reads it.
-            sys.exit(done.stderr.decode(errors="replace").strip()[-2000:] or f"git {arguments[0]} failed")
+            sys.exit(shortened(done.stderr.decode(errors="replace")) or f"git {arguments[0]} failed")
+
+
+def shortened(words: str) -> str:
+    """Return the beginning and the end of what was said."""
+    words = words.strip()
+    return words if len(words) <= WORDS else f"{words[: WORDS // 2]} … {words[-WORDS // 2 :]}"
 
 
 def make_git_directory(path: str, files: Mapping[str, bytes], borrowed: Sequence[str], head: str) -> None:

@@ -5,6 +5,7 @@ Files of repositories that an agent made or cloned below are staged one by one: 
 name of a commit that goes when the workplace does. Submodules stay at the commit that is recorded.
 """
 
+import hashlib
 import json
 import os
 import stat
@@ -13,7 +14,8 @@ from contextlib import suppress
 from typing import Any
 
 from .hashing import workspace_hash
-from .shell import Failed, Git, make_git_directory
+from .large import found, hand_over
+from .shell import Failed, Git, make_git_directory, shortened
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 EMPTY_BLOB = b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
@@ -23,6 +25,7 @@ PLACEHOLDER = b".steersman-is-no-submodule"
 ROUNDS = 30
 SETTINGS = {"core.quotePath": "false", "core.looseCompression": "0", "core.fsync": "none", "core.splitIndex": "false"}
 LINK = "160000"
+LISTS = (b".gitignore", b".gitattributes", b".gitmodules")
 
 
 def run(request: Any) -> None:
@@ -32,11 +35,17 @@ def run(request: Any) -> None:
     if request["strict"] and tree == EMPTY_TREE and parent != EMPTY_TREE:
         raise Failed("workplace_emptied", "every file is gone from it")
     hashed = workspace_hash(request["workplace"]) if request["hashes"] else ""
-    print(json.dumps({"tree": tree, "workspace_hash": hashed}))
+    git = _git(request, "git")
+    large = list[tuple[str, int, str]]()
+    if request["hands_over"] and request["large"] is not None and tree != parent:
+        places = [os.path.join(request["room"], "git/lfs"), os.path.join(request["workplace"], ".git/lfs")]
+        large = found(git, parent, tree, places, [request["large"]])
+    print(json.dumps({"tree": tree, "workspace_hash": hashed, "large": [(name, size) for name, size, _ in large]}))
     if request["hands_over"] and tree != parent:
+        hand_over(large)
         wanted = f"{tree}\n^{parent}\n".encode()
         arguments = ("--revs", "--stdout", "-q", "--thin", "--delta-base-offset", "--window=0", "--compression=1")
-        _git(request, "git").hand_over("pack-objects", *arguments, given=wanted)
+        git.hand_over("pack-objects", *arguments, given=wanted)
 
 
 def _tree(request: Any) -> str:
@@ -48,6 +57,8 @@ def _tree(request: Any) -> str:
                 return _Staging(request).tree()
     # What it has made of its git is of no use: its files are staged on what was committed last.
     _prepare(request, request["lends"])
+    with suppress(FileNotFoundError):
+        os.unlink(os.path.join(request["room"], "git", "index"))
     _git(request, "git").output("read-tree", request["parent_tree"])
     return _Staging(request).tree()
 
@@ -55,7 +66,18 @@ def _tree(request: Any) -> str:
 def _git(request: Any, name: str) -> Git:
     directory = os.path.join(request["room"], name)
     places = {"GIT_DIR": directory, "GIT_WORK_TREE": request["workplace"]}
-    return Git(request["git"], {**request["nothing_runs"], **SETTINGS}, **places)
+    git = Git(request["git"], {**request["nothing_runs"], **SETTINGS}, **places)
+    git.when_slow = lambda: _look_for_pipes(request["workplace"])
+    return git
+
+
+def _look_for_pipes(workplace: str) -> None:
+    """Raise Failed for a list of git's that is no file: git would wait for ever for somebody to write in it."""
+    for directory, _, names in os.walk(os.fsencode(workplace)):
+        for name in names:
+            if name in LISTS and stat.S_ISFIFO(os.lstat(os.path.join(directory, name)).st_mode):
+                path = os.path.relpath(os.path.join(directory, name), os.fsencode(workplace))
+                raise Failed("pipe_in_the_way", f"{os.fsdecode(path)!r} is a pipe, for which git would wait for ever")
 
 
 def _prepare(request: Any, borrowed: list[str]) -> None:
@@ -73,21 +95,28 @@ def _copy_index(request: Any) -> bool:
         for name in os.listdir(directory):
             if name == "index" or name.startswith("sharedindex."):
                 found = _copy(os.path.join(directory, name), os.path.join(request["room"], "git", name))
-                copied = copied or (found and name == "index")
+                if not found:
+                    return False
+                copied = copied or name == "index"
     return copied
 
 
 def _copy(source: str, target: str) -> bool:
+    """Copy an index; return whether it is whole: git itself reads on where it is cut off."""
     descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as read:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             return False
+        digest, end = hashlib.sha1(usedforsecurity=False), b""
         with open(target, "wb") as written:
             while chunk := read.read(1 << 20):
                 written.write(chunk)
+                end += chunk
+                digest.update(end[:-20])
+                end = end[-20:]
     os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
-    return True
+    return end in (digest.digest(), b"\0" * 20)
 
 
 class _Staging:
@@ -110,6 +139,8 @@ class _Staging:
         self._edit((b"0", b"0" * 40, path) for path in (*deleted, *self._placeholders))
         if added:
             self._git.output("update-index", "--add", "--replace", "-z", "--stdin", given=_joined(added))
+            if self._request["strict"] and "Ignoring path" in self._git.words:
+                raise Failed("forbidden_name", f"git takes no file of such a name: {shortened(self._git.words)}")
         return self._git.text("write-tree")
 
     def _at(self, path: bytes) -> bytes:
@@ -215,7 +246,7 @@ class _Staging:
         for _ in range(ROUNDS):
             found = self._git.records("ls-files", "--others", "--exclude-standard", "-z")
             if self._request["strict"] and "could not open directory" in self._git.words:
-                raise Failed("unreadable", self._git.words.strip()[-2000:])
+                raise Failed("unreadable", shortened(self._git.words))
             inner = [path[:-1] for path in found if path.endswith(b"/") and path[:-1] not in self._kept]
             if not inner:
                 return [path for path in found if not path.endswith(b"/")]
