@@ -11,6 +11,7 @@ from typing import TypeVar
 import pytest
 
 from steersman.adapters.git.repositories import GitRepositories
+from steersman.adapters.processes.bubblewrap import find_box, of_the_service
 from steersman.application.git_port import Contribution, GitConflict, Repositories, RepositoryUnusable
 
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -47,10 +48,11 @@ def repository(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def repositories(tmp_path: Path) -> Repositories:
-    """The adapter under the contract."""
-    return GitRepositories(tmp_path / "scratch")
+@pytest.fixture(params=["none", "bubblewrap"])
+def repositories(tmp_path: Path, request: pytest.FixtureRequest) -> Repositories:
+    """The adapter under the contract, in a box and without."""
+    box = find_box(request.param)
+    return GitRepositories(tmp_path / "scratch", box, own_box=of_the_service(box))
 
 
 def twice(call: Callable[[], T]) -> T:
