@@ -331,6 +331,7 @@ def _changes_requested(run: Run, directive: Directive, subtask_ids: Sequence[int
         implicated_subtask_ids=directive.subtask_ids,
         dependent_subtask_ids=dependants,
         redispatch_subtask_ids=tuple(sorted({*directive.subtask_ids, *dependants})),
+        redispatched_subtask_ids=tuple(sorted(subtask_ids)),
         feedback=directive.feedback,
     )
     return (run.coordinator(event),)
