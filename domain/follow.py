@@ -269,9 +269,15 @@ def _further(
         rotated_from=locked or {},
         rotated_to=chosen or {},
         disposition="rejection" if locked else None,
-        locked_out_roster=tuple(sorted(set((locked or {}).values()))),
+        locked_out_roster=_locked_out(run, locked) if locked else (),
     )
     return run.on_directive(directive.directive_id, event)
+
+
+def _locked_out(run: Run, locked: dict[str, str]) -> tuple[str, ...]:
+    """Return everybody whose work was rejected in this plan, with those who are locked out now."""
+    before = run.plan.subtasks.values() if run.plan else ()
+    return tuple(sorted({*locked.values(), *(author for part in before for author in part.locked_out)}))
 
 
 # In place
