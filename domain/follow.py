@@ -272,9 +272,15 @@ def _further(
         rotated_from=locked or {},
         rotated_to=chosen or {},
         disposition="rejection" if locked else None,
-        locked_out_roster=tuple(sorted(set((locked or {}).values()))),
+        locked_out_roster=_locked_out(run, locked) if locked else (),
     )
     return run.on_directive(directive.directive_id, event)
+
+
+def _locked_out(run: Run, locked: dict[str, str]) -> tuple[str, ...]:
+    """Return everybody whose work was rejected in this plan, with those who are locked out now."""
+    before = run.plan.subtasks.values() if run.plan else ()
+    return tuple(sorted({*locked.values(), *(author for part in before for author in part.locked_out)}))
 
 
 # In place
@@ -334,6 +340,7 @@ def _changes_requested(run: Run, directive: Directive, subtask_ids: Sequence[int
         implicated_subtask_ids=directive.subtask_ids,
         dependent_subtask_ids=dependants,
         redispatch_subtask_ids=tuple(sorted({*directive.subtask_ids, *dependants})),
+        redispatched_subtask_ids=tuple(sorted(subtask_ids)),
         feedback=directive.feedback,
     )
     return (run.coordinator(event),)
