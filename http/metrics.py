@@ -139,7 +139,8 @@ class _Gauges:
         """Take the values of this moment."""
         self._build.labels(services.settings.version).set(1)
         self._subscribers.set(services.feed.subscribers)
-        self._quarantined.set(len(services.feed.quarantined))
+        unread = (*services.feed.quarantined, *services.findings.undecodable)
+        self._quarantined.set(len({one.position for one in unread}))
         self._agents.set(services.counts.agents())
         self._rolled_back.set(rolled_back(services) is not None)
         self._redis_up.set(services.redis() != "unavailable")

@@ -15,9 +15,12 @@ from msgspec import Meta
 
 from ..application.log_port import Forged, LogRolledBack, LogTampered, LogUnavailable, Undecodable
 from ..domain.rejected import Rejected
+from .findings import Findings
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 1
+#: Where the app keeps what was found wrong with the log.
+FINDINGS = "findings"
 _LOGGER = getLogger(__name__)
 
 #: The wire words of what litestar itself refuses.
@@ -132,6 +135,9 @@ def _log_tampered(request: AnyRequest, error: LogTampered) -> Response[bytes]:
 
 
 def _undecodable(request: AnyRequest, error: Undecodable) -> Response[bytes]:
+    findings: Findings | None = request.app.state.get(FINDINGS)
+    if findings is not None:
+        findings.met(error)
     message = "A stored fact of this run cannot be read by this release; see /health."
     if isinstance(error, Forged):
         message = "What the store holds of this run is not what was written there; see /health."

@@ -77,6 +77,8 @@ class Service:
     tokens: TokenStore
     #: Refuse new work, and bring what is under way to a point where others can go on with it.
     drain: Callable[[], None]
+    #: How many feeds it serves at most.
+    max_feeds: int
 
 
 @contextmanager
@@ -154,7 +156,9 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
             services.draining.set()
             driving.drain()
 
-        yield Service(app=create_app(services, metrics, role), feed=feed, tokens=tokens, drain=drain)
+        yield Service(
+            app=create_app(services, metrics, role), feed=feed, tokens=tokens, drain=drain, max_feeds=settings.max_feeds
+        )
 
 
 @contextmanager

@@ -146,7 +146,7 @@ def test_tampering_and_what_cannot_be_checked_have_their_codes(
     shown = json.loads(run("verify", bundle, "--pin", tmp_path / "no-pin", "--json", expect=30).stdout)
     assert "no-pin holds no checkpoint" in shown["finding"]["reason"]
     shown = run("classify", "r", "--data", tmp_path / "nowhere", expect=30 if store.kind == "sqlite" else 20).stdout
-    assert ("log itself names" in shown) == (store.kind == "postgres"), "nothing was read, so nothing names a key"
+    assert ("the log's own word" in shown) == (store.kind == "postgres"), "nothing was read, so nothing names a key"
     run("verify", bundle, "--data", tmp_path, expect=2)
     run("export", expect=2)
     run("export", "no-such-run", "-o", tmp_path / "none", expect=1)
@@ -194,7 +194,7 @@ def test_what_is_wrong_with_a_receipt_is_what_is_named(
         finding = json.loads(shown)["finding"]
         assert finding["field"] == {"position": "index"}.get(member, member)
         assert finding["expected"] != finding["actual"]
-        assert "log itself names" not in run("receipt", file, "--key", key.verifier_key, expect=20).stdout
+        assert "the log's own word" not in run("receipt", file, "--key", key.verifier_key, expect=20).stdout
     file.write_text(json.dumps(genuine), encoding="utf-8")
     name, other = key.verifier_key.partition("+")[0], new_keys().public
     for stranger in (verifier_key(name, other), verifier_key("another.log", other)):

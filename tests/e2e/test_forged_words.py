@@ -1,9 +1,12 @@
 """Somebody who can write the store puts their words in the place of a person's: no agent hears them, and the service says so."""
 
-import hashlib
 import sqlite3
+import subprocess
 from contextlib import closing
 from pathlib import Path
+from typing import Any
+
+import psycopg
 
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, Api, Service, part, wait_until
@@ -11,17 +14,17 @@ from steersman.tests.e2e.served import GATE, Api, Service, part, wait_until
 
 def swap(service: Service, old: bytes, new: bytes) -> int:
     """Put other words in the place of some, wherever those are; return the first position of a fact that had them."""
-    with closing(sqlite3.connect(service.data / "log.db")) as connection, connection:
-        rows = connection.execute("SELECT position, digest, words FROM texts").fetchall()
-        found = [(position, digest, words) for position, digest, words in rows if old in words]
-        for position, digest, words in found:
-            changed = words.replace(old, new)
-            assert hashlib.sha256(changed).hexdigest() != digest
-            connection.execute(
-                "UPDATE texts SET words = ? WHERE position = ? AND digest = ?", (changed, position, digest)
-            )
+    database = service.variables.get("STEERSMAN_DATABASE")
+    mark, opened = ("%s", psycopg.connect(database)) if database else ("?", sqlite3.connect(service.data / "log.db"))
+    connection: Any = opened
+    with closing(connection), connection:
+        cursor = connection.cursor()
+        rows = cursor.execute("SELECT position, digest, words FROM texts ORDER BY position").fetchall()
+        found = [(words.replace(old, new), position, digest) for position, digest, words in rows if old in words]
+        for changed in found:
+            cursor.execute(f"UPDATE texts SET words = {mark} WHERE position = {mark} AND digest = {mark}", changed)
     assert found
-    return found[0][0]
+    return found[0][1]
 
 
 def test_forged_words_are_never_a_prompt_and_the_service_raises_an_alarm(
@@ -55,18 +58,11 @@ def test_forged_words_are_never_a_prompt_and_the_service_raises_an_alarm(
     api = Api(service.start())
     api.until(run_id, GATE)
     assert api.get("/health")["status"] == "ok"
-    heard = [words for (words,) in _commits(repository.path, run_id)]
-    assert any("in honest words" in words for words in heard)
-    assert not any("MALLORY" in words for words in heard)
-
-
-def _commits(path: Path, run_id: str) -> list[tuple[str]]:
-    import subprocess
-
-    shown = subprocess.run(
-        ["git", "-C", str(path), "show", f"steersman/integration/{run_id}:heard.txt"],
+    heard = subprocess.run(
+        ["git", "-C", str(repository.path), "show", f"steersman/integration/{run_id}:heard.txt"],
         capture_output=True,
         text=True,
         check=True,
-    )
-    return [(shown.stdout,)]
+    ).stdout
+    assert "in honest words" in heard
+    assert "MALLORY" not in heard
