@@ -101,7 +101,7 @@ def _took_turns(broken: Broken, causes: list[Exception]) -> int:
 
 
 def test_a_child_that_gets_on_is_held_no_more_long_before_its_end(service: Service) -> None:
-    broken = Broken(service, "ensure_worktree", PermissionError(errno.EACCES, "Permission denied"))
+    broken = Broken(service, "make_workplace", PermissionError(errno.EACCES, "Permission denied"))
     began, go_on = threading.Event(), threading.Event()
 
     def slowly(session: Session, prompt: str, observer: TurnObserver) -> None:
