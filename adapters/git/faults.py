@@ -27,6 +27,9 @@ from dulwich.errors import (
 from dulwich.file import FileLocked
 
 from ...application.git_port import RepositoryUnusable
+from ..processes.box import CommandTooLong
+from .boxed import Unable
+from .program import GitFailed
 
 T = TypeVar("T")
 
@@ -52,6 +55,25 @@ _UNREADABLE = (
     EOFError,
 )
 
+#: What git says in the language that it is called in, and what that comes to.
+_WORDS = (
+    ("No space left on device", "disk_full"),
+    ("Disk quota exceeded", "disk_full"),
+    ("Read-only file system", "read_only"),
+    ("Permission denied", "permission_denied"),
+    ("Input/output error", "disk_failing"),
+    ("Too many open files", "too_many_open_files"),
+    ("Cannot allocate memory", "memory_exhausted"),
+    (".lock': File exists", "repository_locked"),
+    ("not a git repository", "not_a_repository"),
+    ("dubious ownership", "other_owner"),
+    ("missing blob", "object_missing"),
+    ("missing tree", "object_missing"),
+    ("bad object", "object_missing"),
+    ("unable to read ", "object_missing"),
+    ("is corrupt", "repository_unreadable"),
+)
+
 
 def typed_faults(adapter: type[T]) -> type[T]:
     """Have every public method of an adapter raise RepositoryUnusable for what is wrong with a repository."""
@@ -71,6 +93,13 @@ def _typed(method: Callable[..., Any]) -> Callable[..., Any]:
             raise RepositoryUnusable("repository_locked", message) from locked
         except RecursionError as deep:
             raise RepositoryUnusable("nested_too_deep", "the files lie too deep in folders") from deep
+        except GitFailed as failed:
+            raise RepositoryUnusable(_said(failed.words), str(failed)) from failed
+        except Unable as unable:
+            code = _said(str(unable), unable.code)
+            raise RepositoryUnusable(code, f"git's helper in the box: {unable}") from unable
+        except CommandTooLong as long:
+            raise RepositoryUnusable("took_too_long", str(long)) from long
         except _MISSING as missing:
             raise RepositoryUnusable("object_missing", f"an object is missing: {missing}") from missing
         except _UNREADABLE as error:
@@ -80,6 +109,11 @@ def _typed(method: Callable[..., Any]) -> Callable[..., Any]:
             raise RepositoryUnusable("repository_unreadable", message) from error
 
     return call
+
+
+def _said(words: str, otherwise: str = "git_failed") -> str:
+    """Return the word for what git's own words say of the system or the repository, where they say it."""
+    return next((code for part, code in _WORDS if part in words), otherwise)
 
 
 def _object_name(error: KeyError) -> str | None:
