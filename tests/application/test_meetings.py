@@ -214,7 +214,7 @@ def test_an_agent_that_is_hard_to_kill_does_not_hold_the_other_runs(monkeypatch:
     assert killing.wait(60)
     service.agents.behave = lambda *_: None
     service.start(part("Other"), run_id="q")
-    service.wait(lambda _: service.runs.run("q").status == "awaiting_review", "for the other run")
+    service.wait(lambda _: service.runs.run("q").ended, "for the other run")
     assert not release.is_set()
     release.set()
     service.stop()

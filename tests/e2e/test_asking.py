@@ -121,7 +121,7 @@ def test_an_answer_that_was_given_before_a_crash_reaches_the_agent_and_nobody_is
 
 
 def test_a_denial_is_told_to_the_agent_and_an_abort_denies_nothing(api: Api, repository: Repository) -> None:
-    run_id, child = begin(api, repository, FETCH, REMOVE, {"ask": "Still there?"})
+    run_id, child = begin(api, repository, FETCH, REMOVE, {"ask": "Still there?"}, write("done.txt", "done\n"))
     assert decide(api, run_id, request(api, child, 1), deny=True)["denied"] is True
     pending = request(api, child, 2)
     assert "web_fetch was denied" in said(api, child)

@@ -12,7 +12,7 @@ import pytest
 
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.pair import Pair
-from steersman.tests.e2e.served import GATE, PATIENCE_SECONDS, Api, Service, part
+from steersman.tests.e2e.served import GATE, PATIENCE_SECONDS, Api, Service, part, write
 
 SUBSCRIBERS = 500
 #: Connections that are opened at once.
@@ -21,7 +21,10 @@ OPENING = 50
 MOST_KIB = 160
 MOST_GROWTH_KIB = 24
 FRAMES_BETWEEN = 30
-TALKING = [step for n in range(120) for step in ({"say": f"Word {n}. "}, {"sleep_ms": 120})]
+TALKING = [
+    *(step for n in range(120) for step in ({"say": f"Word {n}. "}, {"sleep_ms": 120})),
+    write("talk.txt", "Said.\n"),
+]
 KEEPALIVE = b": keep-alive\n\n"
 
 
