@@ -156,7 +156,8 @@ def test_what_a_person_gave_up_is_not_told_to_whoever_does_the_work_over() -> No
     assert WORDS not in fleet.start(1)
 
 
-def test_a_full_queue_keeps_nobody_from_pausing_or_ending_the_child() -> None:
+@pytest.mark.parametrize("door", ["pause", "abort", "stop the child", "stop the run"])
+def test_a_full_queue_keeps_nobody_from_pausing_or_ending_the_child(door: str) -> None:
     fleet = Fleet(part("One"))
     fleet.start(1)
     for _ in range(MAX_QUEUED):
@@ -165,5 +166,11 @@ def test_a_full_queue_keeps_nobody_from_pausing_or_ending_the_child() -> None:
         fleet.command("guidance", 1, words=WORDS)
     with pytest.raises(QueueFull):
         fleet.steer("send", words=WORDS)
-    for ends in (fleet.command("pause", 1), fleet.command("abort", 1), fleet.steer("stop", 1), fleet.steer("stop")):
-        assert fleet.directive(ends).open
+    match door:
+        case "stop the child":
+            ends = fleet.steer("stop", 1)
+        case "stop the run":
+            ends = fleet.steer("stop")
+        case verb:
+            ends = fleet.command(verb, 1)
+    assert fleet.directive(ends).open
