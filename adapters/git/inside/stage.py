@@ -44,7 +44,7 @@ def run(request: Any) -> None:
     if request["hands_over"] and tree != parent:
         hand_over(large)
         wanted = f"{tree}\n^{parent}\n".encode()
-        arguments = ("--revs", "--stdout", "-q", "--thin", "--delta-base-offset", "--window=0", "--compression=1")
+        arguments = ("--revs", "--stdout", "-q", "--window=0", "--compression=1")
         git.hand_over("pack-objects", *arguments, given=wanted)
 
 
