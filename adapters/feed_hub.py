@@ -17,10 +17,10 @@ from ..projections import server_sent_events
 #: The log is looked at this often even if nobody says that it has grown.
 POLL_SECONDS = 1.0
 PAGE = 500
-#: A client that leaves more than this untaken is cut off.
+#: A client that leaves more than this untaken is cut off; what comes at once it is given at once, if it has taken the rest.
 MAX_QUEUED_FRAMES = 4_096
-MAX_QUEUED_BYTES = 8 * 1024 * 1024
-#: How many clients one process serves: each takes a socket, and some 40 KiB.
+MAX_QUEUED_BYTES = 256 * 1024
+#: How many clients one process serves: each takes a socket, and some 40 KiB; one that does not read, up to 200 KiB more.
 MAX_CLIENTS = 4_096
 #: How many undecodable facts are remembered by name.
 MAX_QUARANTINED = 1_000
@@ -76,12 +76,11 @@ class Queue:
         with self._lock:
             if self.is_cut:
                 return
-            for frame in frames:
-                self._frames.append(frame)
-                self._bytes += len(frame.of_log if self.run is None else frame.of_run)
-                if len(self._frames) > self._hub.max_frames or self._bytes > self._hub.max_bytes:
-                    self._cut()
-                    break
+            had_any = bool(self._frames)
+            self._frames.extend(frames)
+            self._bytes += sum(len(frame.of_log if self.run is None else frame.of_run) for frame in frames)
+            if had_any and (len(self._frames) > self._hub.max_frames or self._bytes > self._hub.max_bytes):
+                self._cut()
         self._wake()
 
     def take(self) -> Sequence[LiveFrame]:

@@ -13,7 +13,7 @@ from ..application.ports import Announce, Clock
 from ..domain.event import Event
 from ..domain.log import LOG_STREAM
 from .audit.entry import ENTRY_COLUMNS, Entry, entry_of
-from .log.event_codec import EventCodec, StoredRow
+from .log.event_codec import EventCodec, StoredRow, StoredText
 from .log.head import Head
 from .log.keys import LogKeys, new_keys
 from .log.numbering import AnswerKey, AnswerRow, FactRow, Known, Numbered, Prepared, Stored, Wanted, answered
@@ -83,7 +83,7 @@ class MemoryRecorder:
         self._facts: list[FactRow] = []
         #: The same, by what they are read by.
         self._lists: dict[tuple[Order, str], list[FactRow]] = {}
-        self._words: dict[int, dict[str, bytes]] = {}
+        self._words: dict[int, dict[str, StoredText]] = {}
         self._answers: dict[AnswerKey, tuple[AnswerRow, str]] = {}
         self._streams = Counter[str]()
         self._runs = Counter[str]()
@@ -113,7 +113,7 @@ class MemoryRecorder:
 
     def _apply(self, numbered: Numbered, now: str) -> None:
         for fact in numbered.facts:
-            self._words[fact.position] = {text.digest: text.words for text in fact.texts}
+            self._words[fact.position] = {text.digest: text for text in fact.texts}
             self._streams[fact.stream] += 1
             self._runs.update(() if fact.run is None else (fact.run,))
             self._roots.update(() if fact.root is None else (fact.root,))
@@ -143,7 +143,7 @@ class MemoryRecorder:
         first = bisect_right(found, after, key=attrgetter(order))
         return [_stored(fact) for fact in found[first : first + max(limit, 0)]]
 
-    def words(self, positions: Sequence[int]) -> dict[int, dict[str, bytes]]:
+    def words(self, positions: Sequence[int]) -> dict[int, dict[str, StoredText]]:
         """Return the words of these facts that are not erased."""
         return {position: self._words.get(position, {}) for position in positions}
 

@@ -13,7 +13,7 @@ from psycopg.rows import DictRow, TupleRow, dict_row, tuple_row
 from ..application.log_port import LogUnavailable
 from ..domain.event import Event
 from .log.event_codec import StoredRow
-from .log.head import Head, edge_bytes, read_head
+from .log.head import Head, edge_bytes
 from .log.numbering import Known, Numbered, Wanted
 from .log.rows import (
     DELETE_ANSWERS,
@@ -29,6 +29,7 @@ from .log.rows import (
     library_rows,
     node_rows,
     read_answer,
+    stored_head,
     text_rows,
 )
 from .log.sequenced_log import Opening, SequencedLog
@@ -111,7 +112,7 @@ class PostgresTransaction:
         names = {name: getattr(wanted, name) for name in ("streams", "runs", "roots", "commands", "leases")}
         numbers = self._sent(KNOWN, names)
         answers = {key: self._sent(native(SELECT_ANSWER), (*key, answers_since)) for key in wanted.answers}
-        known = _known(read_head(*head.fetchall()[0]), numbers.fetchall())
+        known = _known(stored_head(head.fetchall()), numbers.fetchall())
         for key, found in answers.items():
             answer = read_answer(found.fetchone())
             if answer is not None:
@@ -170,7 +171,7 @@ class PostgresRecorder(LogRows, PostgresApplicationRecorder):
         with self._rolling_back() as connection, connection.cursor(row_factory=tuple_row) as cursor:
             cursor.execute(f"BEGIN; {SELECT_HEAD} FOR UPDATE")
             cursor.nextset()
-            rows, edge, nodes = library_rows(read_head(*cursor.fetchall()[0]), stored_events)
+            rows, edge, nodes = library_rows(stored_head(cursor.fetchall()), stored_events)
             cursor.executemany(f"INSERT INTO events ({LIBRARY_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s)", rows)
             cursor.executemany(f"INSERT INTO nodes ({NODE_COLUMNS}) VALUES (%s, %s, %s)", node_rows(nodes))
             cursor.execute("UPDATE head SET position = %s, edge = %s", (edge.size, edge_bytes(edge)))

@@ -51,6 +51,8 @@ SHAPES: tuple[Shape, ...] = (
         re.compile(rf"-----BEGIN {_KEY_LABEL}(?:{_KEY_BODY}*?-----END {_KEY_LABEL}|{_KEY_BODY}*+)"),
         REDACTED,
     ),
+    # Our own: with one an agent could do what its owner may.
+    Shape(("steersman_",), re.compile(rf"{_START}steersman_[\w-]{{40,}}+", re.ASCII), REDACTED),
     Shape(
         ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
         re.compile(rf"{_START}(?:gh[pousr]_[A-Za-z0-9]{{20,255}}|github_pat_[A-Za-z0-9_]{{20,255}})"),

@@ -19,7 +19,7 @@ from eventsourcing.sqlite import (
 
 from ..domain.event import Event
 from .log.event_codec import StoredRow
-from .log.head import edge_bytes, read_head
+from .log.head import edge_bytes
 from .log.numbering import Known, Numbered, Wanted
 from .log.rows import (
     DELETE_ANSWERS,
@@ -37,6 +37,8 @@ from .log.rows import (
     library_rows,
     node_rows,
     read_answer,
+    stored_head,
+    stored_number,
     text_rows,
 )
 from .log.sequenced_log import Opening, SequencedLog
@@ -97,7 +99,7 @@ class SqliteTransaction:
     def known(self, wanted: Wanted, answers_since: str) -> Known:
         """Return what the log holds of *wanted*."""
         self._cursor.execute(SELECT_HEAD)
-        head = read_head(*self._cursor.fetchone())
+        head = stored_head(self._cursor.fetchall())
         return Known(
             position=head.edge.size,
             head=head,
@@ -131,7 +133,7 @@ class SqliteTransaction:
         return self._cursor.fetchone()
 
     def _number(self, statement: str, name: str | int) -> int:
-        return self._one(statement, (name,))[0] or 0
+        return stored_number([self._one(statement, (name,))])
 
     def _stored(self, command_id: str) -> list[StoredRow]:
         self._cursor.execute(
@@ -163,7 +165,7 @@ class SqliteRecorder(LogRows, SQLiteApplicationRecorder):
             return None
         with self._immediate() as cursor:
             cursor.execute(SELECT_HEAD)
-            rows, edge, nodes = library_rows(read_head(*cursor.fetchone()), stored_events)
+            rows, edge, nodes = library_rows(stored_head(cursor.fetchall()), stored_events)
             cursor.executemany(INSERT_EVENT, rows)
             cursor.executemany(INSERT_NODE, node_rows(nodes))
             cursor.execute("UPDATE head SET position = ?, edge = ?", (edge.size, edge_bytes(edge)))
@@ -250,9 +252,13 @@ class SqliteRecorder(LogRows, SQLiteApplicationRecorder):
                 self._lending.notify_all()
 
 
-def open_datastore(path: Path, *, read_only: bool = False) -> SQLiteDatastore:
-    """Return the library's datastore on the file, with connections that are safe for a log."""
-    address = path.absolute().as_uri() + ("?mode=ro" if read_only else "")
+def open_datastore(path: Path, *, read_only: bool = False, immutable: bool = False) -> SQLiteDatastore:
+    """
+    Return the library's datastore on the file, with connections that are safe for a log.
+
+    *immutable* is for a file that nobody writes, where none can be made beside it: SQLite would need one to share it.
+    """
+    address = path.absolute().as_uri() + ("?mode=ro" if read_only else "") + ("&immutable=1" if immutable else "")
     datastore = SQLiteDatastore(address, originator_id_type="text")
     datastore.pool = pool = SafePool(
         db_name=address,

@@ -85,6 +85,10 @@ class LogRolledBack(LogUnavailable):
     """
 
 
+class LogTampered(LogUnavailable):
+    """What the store holds is not what was signed. Nothing rests on it until somebody has looked: `steersman audit verify`."""
+
+
 class Undecodable(Exception):
     """A stored fact of a known topic cannot be understood. Let go of its run; read on after `position`."""
 
@@ -93,6 +97,27 @@ class Undecodable(Exception):
         self.position = position
         self.run = run
         self.reason = reason
+
+
+class Forged(Undecodable):
+    """
+    What the store holds in the place of a fact, or of its words, is not what was written there.
+
+    Nothing is decided, driven, prompted or shown by it. Somebody has changed the store: `steersman audit verify` says where.
+    """
+
+    def __init__(self, position: int, run: str | None, reason: str) -> None:
+        super().__init__(position, run, reason)
+        self.args = (f"what is stored at position {position} is not what was written there: {reason}",)
+
+
+class Alarm(msgspec.Struct, frozen=True, kw_only=True):
+    """Something in the store that is not what was written there, met by a reader of this process."""
+
+    #: None: it belongs to no fact.
+    position: int | None
+    run: str | None
+    reason: str
 
 
 class EventLog(LogProofs, Protocol):

@@ -27,6 +27,8 @@ class LogKey(msgspec.Struct, frozen=True, kw_only=True):
     hmac_key_id: str
     #: `origin+hash+base64`, as tools for signed notes take it; empty when the key is not to be known from here.
     verifier_key: str
+    #: What each key signed, a signed note, when it handed the log over to the next one: whoever kept an earlier key follows.
+    endorsements: tuple[str, ...] = ()
 
 
 class InclusionProof(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +76,7 @@ class LogProofs(Protocol):
         ...
 
     def evidence(self, position: int) -> Evidence:
-        """Return a fact and its proof in the newest checkpoint. Raises OutOfRange."""
+        """Return a fact and its proof in the newest checkpoint. Raises LogTampered, Forged where the store holds none."""
         ...
 
     def checkpoint(self) -> str:

@@ -6,13 +6,19 @@ from pathlib import Path
 from ..domain.event import Draft, Fact
 from ..domain.git import RUN_BRANCHES
 from ..domain.project import AddMember, CreateProject, Project, add_member, create_project, project_stream, replay
-from ..domain.rejected import Busy, Invalid, ProjectNotFound
+from ..domain.rejected import Busy, Invalid, ProjectNotFound, Rejected
 from .caller import Answer, Caller
 from .git_port import Repositories, RepositoryState, RepositoryUnusable
 from .log_port import Conflict, EventLog
 from .look import looked
 from .ports import Clock
 from .run_log import MAX_ATTEMPTS, PAGE
+
+
+class ProjectExists(Rejected):
+    """You have registered this repository under this name already. Use that project, or choose another name."""
+
+    code = "project_exists"
 
 
 class UnusableDirectory(Invalid):
@@ -38,12 +44,14 @@ def register_project(
     clock: Clock,
     repositories: Repositories,
     answer: Callable[[Draft], Answer] | None = None,
+    known_as: Callable[[str, str], str | None] = lambda name, path: None,
 ) -> Sequence[Fact]:
     """
     Store the project; its default branch is the one that is checked out now.
 
     Raises:
         Invalid: a bad name.
+        ProjectExists: *known_as* names a project of the same owner with this name and repository.
         UnusableDirectory: not an absolute path, missing, no repository, bare, without a commit, or a run's own.
     """
     path = Path(command.working_directory)
@@ -56,6 +64,8 @@ def register_project(
     fields = {name: getattr(command, name) for name in CreateProject.__struct_fields__}
     fields |= {"default_branch": state.branch, "working_directory": str(state.path)}
     draft = create_project(CreateProject(**fields))
+    if (there := known_as(command.name, str(state.path))) is not None:
+        raise ProjectExists(project_id=there)
     return log.append(by.append((draft,), {draft.stream: 0}, clock.now(), answer(draft) if answer else None))
 
 

@@ -197,6 +197,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     autopilot_failures: int = 0
 
     @property
+    def over(self) -> bool:
+        """Whether asking the same again is another request."""
+        return self.delivered or self.state == "expired" or (self.state == "answered" and self.answer is None)
+
+    @property
     def waits_for_autopilot(self) -> bool:
         """Whether it is a question that autopilot may still try to answer."""
         return self.kind == "question" and self.state == "pending" and self.autopilot_failures < MAX_AUTOPILOT_FAILURES
@@ -291,9 +296,10 @@ def next_request_id(requests: Requests, turn_id: str, digest: str) -> str:
     """
     Return the id of a call's request: that of an earlier one which the agent never had its answer to, else a new one.
 
-    After a crash the agent asks again what it had asked; the answer that was given meanwhile is then there.
+    After a crash the agent asks again what it had asked; an answer that was given before anybody took the turn up again
+    is then there. One that was closed without an answer is over.
     """
-    had = sum(r.delivered for r in requests.values() if r.turn_id == turn_id and r.call_digest == digest)
+    had = sum(r.over for r in requests.values() if r.turn_id == turn_id and r.call_digest == digest)
     return str(uuid5(NAMESPACE_OID, f"{turn_id}/{digest}/{had + 1}"))
 
 

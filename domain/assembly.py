@@ -195,6 +195,10 @@ class ReviewApproved(Event, frozen=True, kw_only=True):
     tree_hash: str
 
 
+#: How many files a fact names that are only to be looked at.
+MAX_SHOWN_FILES = 200
+
+
 class ChangesRequested(Event, frozen=True, kw_only=True):
     """Subtasks are to be done over: those that the feedback is about, and those that build on them."""
 
@@ -205,6 +209,8 @@ class ChangesRequested(Event, frozen=True, kw_only=True):
     implicated_subtask_ids: tuple[int, ...]
     dependent_subtask_ids: tuple[int, ...]
     redispatch_subtask_ids: tuple[int, ...]
+    #: Those of them that begin now; the others follow when what they build on is there again.
+    redispatched_subtask_ids: tuple[int, ...] = ()
     feedback: Text
 
 
@@ -218,6 +224,8 @@ class ScopeFellBack(Event, frozen=True, kw_only=True):
     reviewer: str
     reason: str
     named_files: tuple[Text, ...]
+    #: What the contributors have changed, of which none was named; at most MAX_SHOWN_FILES of it.
+    touched_files: tuple[Text, ...] = ()
     contributor_ids: tuple[int, ...]
 
 
@@ -304,6 +312,8 @@ class AssemblyCompleted(Event, frozen=True, kw_only=True):
     work_plan_id: str
     integration_branch: str
     commit_hash: str
+    #: False: nobody changed a file, so the gates and the merge were skipped.
+    has_changes: bool = True
 
 
 class WorkflowStep(Event, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ import msgspec
 
 from .child_run import ENDED, ChildRun, work_id
 from .directive import Directive
+from .earlier import earlier
 from .gates import ORDER, GateKind
 from .run import Run
 
@@ -180,8 +181,13 @@ def _steering(run: Run) -> tuple[Effect, ...]:
 def _on_child(run: Run, directive: Directive, child: ChildRun) -> tuple[Effect, ...]:
     of: dict[str, str] = {"run_id": run.run_id, "child_run_id": child.run_id}
     if directive.verb == "pause" and child.status == "pausing":
+        if earlier(run, directive, child.run_id, "pause", "resume"):
+            # The pause that is under way is another one, and somebody may have asked in between to go on.
+            return ()
         return (PauseWorker(id=f"{directive.directive_id}/pause", directive_id=directive.directive_id, **of),)
     if directive.verb == "resume" and child.status == "paused":
+        if earlier(run, directive, child.run_id, "pause"):
+            return ()
         return (ResumeWorker(id=f"{directive.directive_id}/resume", directive_id=directive.directive_id, **of),)
     turn = child.turn
     if turn is None or turn.stop_reason is not None or directive.directive_id in turn.directive_ids:

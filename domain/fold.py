@@ -258,8 +258,9 @@ def _move_base(run: Run, event: assembling.BaseMoved) -> Run:
 
 def _evolve_end(run: Run, event: Event) -> Run:
     match event:
-        case assembling.AssemblyCompleted():
-            return _end(_plan(run, "complete", stage="done"), "completed", "assembly_complete")
+        case assembling.AssemblyCompleted() as event:
+            result = "assembly_complete" if event.has_changes else "no_changes"
+            return _end(_plan(run, "complete", stage="done"), "completed", result)
         case assembling.AssemblyDeclined():
             return _end(_park(_plan(run, "assembly_declined")), "declined", "assembly_declined")
         case assembling.MergeFailed():

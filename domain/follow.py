@@ -12,6 +12,7 @@ from .assembly import BaseMoved, ChangesRequested, Recovered
 from .authors import rotate
 from .child_run import ENDED, PauseBegun, RunCancelled
 from .directive import Directive, DirectiveMoved, DirectiveStatus, RevisionExecution, SteeringDecided
+from .earlier import earlier
 from .event import Draft, Text
 from .expiry import expire_requests
 from .parked import is_parked
@@ -127,12 +128,14 @@ def _begin_pause(run: Run, directive: Directive) -> Sequence[Draft]:
         if child.status in ENDED:
             return (moved(run, directive, "expired", "The child run had ended."),)
         if child.status == "paused":
+            if earlier(run, directive, child_id, "resume"):
+                # It goes on first, as was asked before this: whoever lets it go on may be at it.
+                return ()
             # Another pause has stopped it already; this one must not come back after the resume.
             return (proof(run, directive, child_id), moved(run, directive, "applied"))
         if child.status != "pausing":
             why = f"pause {directive.directive_id}"
-            before = (d for d in run.open_directives() if d.position < directive.position)
-            resumes = (d for d in before if d.verb == "resume" and child_id in d.targets)
+            resumes = earlier(run, directive, child_id, "resume")
             begun = run.on_child(child_id, PauseBegun(directive_id=directive.directive_id))
             return (*(moved(run, other, "superseded", why) for other in resumes), begun)
     return ()
@@ -269,9 +272,15 @@ def _further(
         rotated_from=locked or {},
         rotated_to=chosen or {},
         disposition="rejection" if locked else None,
-        locked_out_roster=tuple(sorted(set((locked or {}).values()))),
+        locked_out_roster=_locked_out(run, locked) if locked else (),
     )
     return run.on_directive(directive.directive_id, event)
+
+
+def _locked_out(run: Run, locked: dict[str, str]) -> tuple[str, ...]:
+    """Return everybody whose work was rejected in this plan, with those who are locked out now."""
+    before = run.plan.subtasks.values() if run.plan else ()
+    return tuple(sorted({*locked.values(), *(author for part in before for author in part.locked_out)}))
 
 
 # In place
@@ -331,6 +340,7 @@ def _changes_requested(run: Run, directive: Directive, subtask_ids: Sequence[int
         implicated_subtask_ids=directive.subtask_ids,
         dependent_subtask_ids=dependants,
         redispatch_subtask_ids=tuple(sorted({*directive.subtask_ids, *dependants})),
+        redispatched_subtask_ids=tuple(sorted(subtask_ids)),
         feedback=directive.feedback,
     )
     return (run.coordinator(event),)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from .assembly import ScopeFellBack
+from .assembly import MAX_SHOWN_FILES, ScopeFellBack
 from .directive import DirectiveMoved, Severity, Source, SteeringReceived, TargetScope
 from .event import Draft, Text
 from .receipts import payload_hash, queued
@@ -116,6 +116,9 @@ def receive_signal(run: Run, signal: Signal, touched: Touched) -> Sequence[Draft
             reviewer=signal.created_by,
             reason=found.fallback,
             named_files=tuple(Text(path) for path in signal.target_files),
+            touched_files=tuple(
+                Text(path) for path in sorted({p for of in touched.values() for p in of})[:MAX_SHOWN_FILES]
+            ),
             contributor_ids=found.contributor_ids,
         )
         drafts.append(run.coordinator(fell_back))

@@ -10,6 +10,7 @@ REDACTED = "[redacted]"
 _EMAIL = re.compile(r"(?<![\w.+-])(?!git@)[\w.+-]{1,64}@[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){1,8}", re.IGNORECASE)
 _BYTE = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _IPV4 = re.compile(rf"(?<![\w.]){_BYTE}(?:\.{_BYTE}){{3}}(?![\w]|\.[0-9])", re.ASCII)
+_HOME = re.compile(r"(?<![\w.~-])(?:/home/|/Users/)[^/\s\"':;,)\]}>]{1,255}|(?<![\w./~-])/root(?![\w.-])")
 _IPV6 = re.compile(r"(?<![\w:.])[0-9a-f:]{3,39}(?![\w:])", re.IGNORECASE | re.ASCII)
 
 
@@ -20,6 +21,11 @@ def redact_personal(text: str) -> str:
     if "." in text:
         text = _IPV4.sub(REDACTED, text)
     return _IPV6.sub(_if_address, text) if ":" in text else text
+
+
+def without_homes(text: str) -> str:
+    """Return *text* with `~` for every directory that is a person's home: its name is theirs, and often who they are."""
+    return _HOME.sub("~", text) if "/home/" in text or "/Users/" in text or "/root" in text else text
 
 
 def _if_address(found: Match[str]) -> str:

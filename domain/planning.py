@@ -80,6 +80,9 @@ def _check_part(place: int, part: ProposedSubtask, count: int, names: Sequence[s
     where = f"Subtask {place} of the plan"
     if not part.title.strip() or len(part.title.encode(errors="replace")) > MAX_TITLE_BYTES:
         raise InvalidPlan(f"{where}: `title` must have 1 to {MAX_TITLE_BYTES} bytes and cannot be blank.")
+    if any(ord(character) < 32 or ord(character) == 127 for character in part.title):
+        # It becomes the first line of a commit message, behind which git and others look for trailers.
+        raise InvalidPlan(f"{where}: `title` is one line, without control characters.")
     if len(part.scope.encode(errors="replace")) > MAX_SCOPE_BYTES:
         raise InvalidPlan(f"{where}: `scope` has more than {MAX_SCOPE_BYTES} bytes.")
     if len(part.files) > MAX_FILES or any(len(f.encode(errors="replace")) > MAX_PATH_BYTES for f in part.files):
@@ -89,6 +92,8 @@ def _check_part(place: int, part: ProposedSubtask, count: int, names: Sequence[s
     dangling = [needed for needed in part.depends_on if not 0 <= needed < count]
     if dangling:
         raise InvalidPlan(f"{where} depends on subtask {dangling[0]}, which is not in the plan.")
+    if len(set(part.depends_on)) != len(part.depends_on):
+        raise InvalidPlan(f"{where} names a subtask twice that it depends on.")
 
 
 def drop_cycles(proposed: Sequence[ProposedSubtask]) -> tuple[list[ProposedSubtask], list[str]]:
@@ -127,6 +132,9 @@ def _proposal(item: object) -> ProposedSubtask | None:
     known = {name: value for name, value in cast("dict[Any, Any]", item).items() if name in _FIELDS}
     try:
         part = msgspec.convert(known, ProposedSubtask, strict=False)
+        # Nobody is there to ask for a title of one line.
+        title = " ".join("".join(" " if ord(c) < 32 or ord(c) == 127 else c for c in part.title).split())
+        part = msgspec.structs.replace(part, title=title)
         _check_part(0, msgspec.structs.replace(part, assigned_agent=None, depends_on=()), 1, ())
     except (msgspec.ValidationError, InvalidPlan):
         return None

@@ -105,6 +105,8 @@ def pass_gates(run: Run) -> Sequence[Draft]:
         or plan.stage == "merge"
     ):
         return ()
+    if not assembly.has_changes:
+        return _without_changes(run, plan, assembly, assembly.head)
     skipped, spec = next_gate(run.gates, assembly.gates_done)
     if spec is not None and plan.stage == spec.kind:
         return ()
@@ -174,6 +176,18 @@ def _skipped(plan: WorkPlan, head: Commit, kind: GateKind) -> GateCompleted:
         outcome="skipped",
         message=Text(f"This project has no {what}."),
     )
+
+
+def _without_changes(run: Run, plan: WorkPlan, assembly: Assembly, head: Commit) -> Sequence[Draft]:
+    """Nobody is asked to look at nothing: the run has reached its goal, and there is nothing to merge."""
+    completed = AssemblyCompleted(
+        work_plan_id=plan.work_plan_id,
+        integration_branch=assembly.branch,
+        commit_hash=head.commit,
+        has_changes=False,
+    )
+    ends = close_all(run, "expired", "The run has reached its goal: nothing was changed.")
+    return (*ends, run.coordinator(completed))
 
 
 def _ask_a_person(run: Run, plan: WorkPlan, assembly: Assembly, head: Commit) -> Sequence[Draft]:

@@ -68,7 +68,7 @@ class NothingToSteer(Rejected):
 
 
 class RunNotSteerable(Rejected):
-    """The run is being stopped, so it takes no more corrections."""
+    """The run, or this child of it, is being stopped, so it takes no more corrections."""
 
     code = "run_not_steerable"
 
@@ -127,7 +127,8 @@ def steer_run(run: Run, command: SteerRun, touched: Touched) -> Sequence[Draft]:
         return _receive_parked(run, command)
     if run.status == "awaiting_review" and command.kind in ("redirect", "amend"):
         return _receive_at_gate(run, command, touched)
-    advice = command.kind == "send" and run.status == "awaiting_review"
+    # At a gate, a person's or another, and while there is no plan yet, nobody is at work: then a word is advice.
+    advice = command.kind == "send" and (run.status == "awaiting_review" or _rests(run, command))
     targets = () if advice else _targets(run, command)
     return _receipt(run, command, targets, severity="advisory" if advice else "request-changes")
 
@@ -141,10 +142,11 @@ def steer_worker(run: Run, command: SteerWorker) -> Sequence[Draft]:
     """
     _check_steerable(run)
     child = _at_work(run, command.child_run_id, revisable=command.kind in ("guidance", "redirect"))
+    _check_ending(run, child)
     if command.session_id and command.session_id != child.session_id:
         raise SessionMismatch(expected=command.session_id, actual=child.session_id)
-    if command.kind == "pause" and child.status in ("pausing", "paused"):
-        raise RunNotActive("The child is paused already.")
+    if command.kind == "pause" and child.status in ("pausing", "paused") and _stays_paused(run, child):
+        raise RunNotActive("The child is paused already, and nobody has asked for it to go on.")
     if command.kind in ("guidance", "redirect"):
         _check_queue(run, child.run_id)
     # A child that was never paused has nothing to resume: that is done as soon as it is said.
@@ -205,6 +207,7 @@ def _check_steerable(run: Run) -> None:
 def _targets(run: Run, command: SteerRun) -> tuple[str, ...]:
     if command.target_child_run_id is not None:
         child = _at_work(run, command.target_child_run_id, revisable=command.kind != "stop")
+        _check_ending(run, child)
         if command.kind != "stop":
             _check_queue(run, child.run_id)
         return (child.run_id,)
@@ -212,11 +215,20 @@ def _targets(run: Run, command: SteerRun) -> tuple[str, ...]:
     targets = tuple(part.child_run_id for part in parts if part.in_flight and part.child_run_id is not None)
     if command.kind == "stop":
         return targets
+    if not targets and run.plan and all(part.status in SATISFIED for part in run.plan.subtasks.values()):
+        # All of it is done, and is being put together or looked at: it is for everybody who made it.
+        targets = tuple(part.child_run_id for part in run.plan.subtasks.values() if part.child_run_id is not None)
     if not targets:
         raise NothingToSteer
     for target in targets:
         _check_queue(run, target)
     return targets
+
+
+def _rests(run: Run, command: SteerRun) -> bool:
+    """Whether a word that names nobody finds nobody at work."""
+    parts = run.plan.subtasks.values() if run.plan else ()
+    return command.target_child_run_id is None and not any(part.in_flight for part in parts)
 
 
 def _at_work(run: Run, child_run_id: str, *, revisable: bool) -> ChildRun:
@@ -229,6 +241,18 @@ def _at_work(run: Run, child_run_id: str, *, revisable: bool) -> ChildRun:
     if child.status in ENDED and not (finished and revisable):
         raise RunNotActive("This child run has ended.")
     return child
+
+
+def _check_ending(run: Run, child: ChildRun) -> None:
+    """What is said to a child that is being ended would never be heard, and must not look as if it were."""
+    if any(d.verb in ("stop", "abort") and child.run_id in d.targets for d in run.open_directives()):
+        raise RunNotSteerable("This child run is being ended, so it takes no more corrections.")
+
+
+def _stays_paused(run: Run, child: ChildRun) -> bool:
+    """Whether what is on its way already leaves a paused child paused: the newest word is the one that holds."""
+    words = [d.verb for d in run.open_directives() if d.verb in ("pause", "resume") and child.run_id in d.targets]
+    return not words or words[-1] == "pause"
 
 
 def _is_paused(run: Run, child: ChildRun) -> bool:

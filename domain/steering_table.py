@@ -91,6 +91,9 @@ def _choose(run: Run, plan: WorkPlan, directive: Directive, subtasks: Sequence[S
             f"The plan has used its budget of {run.max_steering_iterations} steering iterations, "
             "so a person has to decide."
         )
+    if directive.source == "human-review" and not str(directive.feedback).strip():
+        # An agent that is told nothing could only do the same again.
+        return "proceed", "lockout_no_context: there are no words to hand over, so a person has to decide."
     if directive.severity == "blocking":
         word = "rai_red: " if directive.source == "rai" else ""
         return "proceed", word + "The signal is blocking, so a person has to decide."

@@ -188,14 +188,18 @@ def _mark(
 
 
 def interrupt_turn(run: Run, child_run_id: str, *, found_in_history: bool, session_kept: bool) -> Sequence[Draft]:
-    """An open turn is taken up again. Raises InterruptedTooOften past the bound."""
+    """
+    An open turn is taken up again. Raises InterruptedTooOften past the bound.
+
+    What the agent that is gone had asked nobody can hear any more: whoever goes on asks anew.
+    """
     child, _ = child_at_work(run, child_run_id)
     if child.turn is None or child.turn.stop_reason is not None:
         raise Overtaken
     if child.interruptions >= MAX_INTERRUPTIONS:
         raise InterruptedTooOften
     event = TurnInterrupted(turn_id=child.turn.turn_id, found_in_history=found_in_history, session_kept=session_kept)
-    return (run.on_child(child_run_id, event),)
+    return (*expire_requests(run, child), run.on_child(child_run_id, event))
 
 
 def lose_workplace(run: Run, child_run_id: str, state: str) -> Sequence[Draft]:

@@ -7,6 +7,7 @@ import msgspec
 
 from .child_run import ENDED, Paused, ProcessesKilled, Resumed, RunCancelled
 from .directive import Directive
+from .earlier import earlier
 from .event import Draft, Text
 from .expiry import expire_requests
 from .follow import moved, proof
@@ -53,7 +54,12 @@ def confirm_resume(run: Run, directive_id: str, child_run_id: str) -> Sequence[D
     if child.turn is not None and child.turn.stop_reason is not None:
         return (resumed,)
     # Whoever else asked for it has it too, and needs no turn of their own.
-    asked = [d for d in run.open_directives() if d.verb == "resume" and d.action and child_run_id in d.targets]
+    # But for those who asked after somebody had asked for another pause.
+    asked = [
+        d
+        for d in run.open_directives()
+        if d.verb == "resume" and d.action and child_run_id in d.targets and not earlier(run, d, child_run_id, "pause")
+    ]
     proofs = (draft for d in asked for draft in (proof(run, d, child_run_id), moved(run, d, "applied")))
     return (resumed, *proofs)
 

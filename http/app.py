@@ -2,6 +2,7 @@
 
 from anyio import CapacityLimiter
 from litestar import Litestar, Router
+from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.middleware import DefineMiddleware
 
@@ -41,7 +42,7 @@ from .cut_short import told_when_cut_short
 from .given import Services
 from .idempotency import InFlight, provide_asking
 from .metrics import Metrics
-from .problems import HANDLERS
+from .problems import FINDINGS, HANDLERS
 from .reading import provide_reading
 
 ROUTES = (
@@ -168,6 +169,7 @@ def create_app(services: Services, measured: Metrics | None = None, role: str = 
         openapi_config=openapi.config(services.settings.version),
         # How and where a process logs is its own business: see ops/logs.py.
         logging_config=None,
+        state=State({FINDINGS: services.findings}),
         # Never in debug mode: its pages show source text to whoever makes a request fail.
         debug=False,
     )

@@ -20,6 +20,7 @@ from ..domain.rejected import Invalid, NotFound, Rejected
 from ..domain.review import ReviewAssembly
 from ..domain.run import Run
 from .approved_again import approve_once
+from .decided import telling_the_winner
 from .etags import IfMatch, check
 from .idempotency import Asking, Asks, Command, directive_id
 from .problems import refusals
@@ -176,7 +177,8 @@ def review_run(
             return request_changes(place.run_id, changes(data, asking), *store)
         return review_assembly(place.run_id, decision(data, asking, tree), *store)
 
-    return approve_once(asking, place.run_id, carry_out) if data.approved else asking.once(carry_out)
+    with telling_the_winner(services, place.run_id):
+        return approve_once(asking, place.run_id, carry_out) if data.approved else asking.once(carry_out)
 
 
 def decision(data: ReviewRequest, asking: Asking, tree: str | None) -> ReviewAssembly:

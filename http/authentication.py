@@ -1,7 +1,8 @@
 """Who is asking: a bearer token says it, or the request ends here."""
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from anyio import CapacityLimiter, to_thread
 from litestar.connection import ASGIConnection
@@ -16,6 +17,8 @@ from .problems import Unauthorized
 PUBLIC: dict[str, Any] = {"exclude_from_auth": True}
 #: The description of the API is public too.
 SCHEMA = "^/schema"
+#: The ASGI extension by which the server hears that a good token was shown on a connection.
+KNOWN = "steersman.known"
 #: How many tokens are looked up at once; others wait their turn.
 MAX_LOOKUPS = 8
 
@@ -30,14 +33,35 @@ class BearerAuthentication(AbstractAuthenticationMiddleware):
 
     async def authenticate_request(self, connection: ASGIConnection[Any, Any, Any, Any]) -> AuthenticationResult:
         """Return the principal of the request's token. Raises Unauthorized."""
-        scheme, _, raw = connection.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not raw.strip():
+        raw = _bearer(connection)
+        if raw is None:
             raise Unauthorized
-        authenticate = partial(self._tokens.authenticate, raw.strip())
+        authenticate = partial(self._tokens.authenticate, raw)
         found = await to_thread.run_sync(authenticate, limiter=self._limiter)
         # A token that was issued before its name was reserved must not decide under it.
         if found is None or is_reserved(found[0]):
             raise Unauthorized
         user, scope = found
+        _tell(connection)
         # Who stays for long, as a feed does, asks again whether the token still holds; nobody else is handed it.
         return AuthenticationResult(user=Principal(user=user, scope=scope), auth=lambda: authenticate() is not None)
+
+
+def principal_of(connection: ASGIConnection[Any, Any, Any, Any], services: Services) -> Principal | None:
+    """Return who asks, on a route that answers everybody; None: nobody whom we know. Takes a look at the store."""
+    raw = _bearer(connection)
+    found = services.tokens.authenticate(raw) if raw is not None else None
+    return None if found is None or is_reserved(found[0]) else Principal(user=found[0], scope=found[1])
+
+
+def _bearer(connection: ASGIConnection[Any, Any, Any, Any]) -> str | None:
+    scheme, _, raw = connection.headers.get("authorization", "").partition(" ")
+    return raw.strip() or None if scheme.lower() == "bearer" else None
+
+
+def _tell(connection: ASGIConnection[Any, Any, Any, Any]) -> None:
+    """Tell whoever guards the connection, if anybody does, that it is no stranger's."""
+    scope = cast("Mapping[str, Any]", connection.scope)
+    extensions: Mapping[str, Any] = scope.get("extensions") or {}
+    if KNOWN in extensions:
+        extensions[KNOWN]["call"]()

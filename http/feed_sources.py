@@ -1,6 +1,6 @@
 """What a feed shows: a run's facts, or those of the whole log that somebody may see, stored or live."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from ..domain.child_run import ENDED
@@ -10,8 +10,12 @@ from .access import Access, RunPlace
 from .events import read_on
 from .given import Frame, Principal, Services
 
-#: How many facts are read, and sent, at a time.
+#: How many facts are read, and sent, at a time; fewer when they are large.
 PAGE = 200
+#: What is sent at a time: whoever does not read costs us so much, and a single larger fact.
+PAGE_BYTES = 32 * 1024
+#: How many facts are read first, while nobody knows how large they are.
+FIRST_PAGE = 8
 
 
 class Sent(NamedTuple):
@@ -20,6 +24,44 @@ class Sent(NamedTuple):
     id: int
     data: bytes
     is_terminal: bool = False
+
+
+class Page(NamedTuple):
+    """Stored frames, and whether there were no more at that moment."""
+
+    sent: Sequence[Sent]
+    is_last: bool
+
+
+class Pages:
+    """How much is read at a time: about what is sent at a time, however large the facts are."""
+
+    def __init__(self) -> None:
+        self.limit = FIRST_PAGE
+
+    def cut(self, frames: Sequence[Sent]) -> Page:
+        """Return as much of what was read as is sent at a time, and read as much the next time."""
+        kept, size = 0, 0
+        for frame in frames:
+            size += len(frame.data)
+            if kept and size > PAGE_BYTES:
+                break
+            kept += 1
+        is_last = len(frames) < self.limit and kept == len(frames)
+        self.limit = min(PAGE, 2 * self.limit if kept == len(frames) else kept)
+        return Page(frames[:kept], is_last)
+
+
+def slices(sent: Sequence[Sent]) -> Iterator[Sequence[Sent]]:
+    """Yield frames in parts of what is sent at a time."""
+    begin, size = 0, 0
+    for number, one in enumerate(sent):
+        size += len(one.data)
+        if size > PAGE_BYTES and number > begin:
+            yield sent[begin:number]
+            begin, size = number, len(one.data)
+    if begin < len(sent):
+        yield sent[begin:]
 
 
 class Source(Protocol):
@@ -39,8 +81,8 @@ class Source(Protocol):
         """Return the newest id."""
         ...
 
-    def page(self, after: int) -> Sequence[Sent]:
-        """Return what is stored after an id, nothing if that is all."""
+    def page(self, after: int) -> Page:
+        """Return the next of what is stored after an id."""
         ...
 
     def shown(self, frames: Sequence[Frame]) -> Sequence[Sent]:
@@ -60,19 +102,22 @@ class RunSource:
     def __init__(self, services: Services, place: RunPlace) -> None:
         self._services = services
         self._place = place
+        self._pages = Pages()
         self.run: str | None = place.run_id
 
     def head(self) -> int:
         """Return the run's last run_sequence."""
         return self._services.log.run_head(self._place.run_id)
 
-    def page(self, after: int) -> Sequence[Sent]:
+    def page(self, after: int) -> Page:
         """Return stored frames; see Source."""
-        facts = self._services.log.read_run(self._place.run_id, after, PAGE)
-        return [
-            Sent(fact.run_sequence or 0, server_sent_events.of_run(fact), fact.topic in TERMINAL_TOPICS)
-            for fact in facts
-        ]
+        facts = self._services.log.read_run(self._place.run_id, after, self._pages.limit)
+        return self._pages.cut(
+            [
+                Sent(fact.run_sequence or 0, server_sent_events.of_run(fact), fact.topic in TERMINAL_TOPICS)
+                for fact in facts
+            ]
+        )
 
     def shown(self, frames: Sequence[Frame]) -> Sequence[Sent]:
         """Return live frames; see Source."""
@@ -101,17 +146,20 @@ class LogSource:
         self._services = services
         self._access = access
         self._principal = principal
+        self._pages = Pages()
         self.run: str | None = None
 
     def head(self) -> int:
         """Return the last position."""
         return self._services.log.head()
 
-    def page(self, after: int) -> Sequence[Sent]:
+    def page(self, after: int) -> Page:
         """Return stored frames; see Source."""
-        facts, _ = read_on(self._services.log, after, PAGE)
+        facts, _ = read_on(self._services.log, after, self._pages.limit)
         sees = self._access.seeing(self._principal)
-        return [Sent(fact.position, server_sent_events.of_log(fact) if sees(fact) else b"") for fact in facts]
+        return self._pages.cut(
+            [Sent(fact.position, server_sent_events.of_log(fact) if sees(fact) else b"") for fact in facts]
+        )
 
     def shown(self, frames: Sequence[Frame]) -> Sequence[Sent]:
         """Return live frames; see Source."""

@@ -19,6 +19,7 @@ from ..application.log_port import EventLog
 from ..application.ports import Clock, Views
 from ..application.run_log import RunLog
 from ..domain.event import Fact
+from .findings import Findings
 
 Scope = Literal["viewer", "operator"]
 
@@ -188,6 +189,8 @@ class Services:
     holder: Callable[[str], Holder | None] = lambda _: None
     #: What this process came to when it last looked at every open run, the newest first.
     rounds: Callable[[], Sequence[Round]] = lambda: ()
+    #: What requests found wrong with the log.
+    findings: Findings = field(default_factory=Findings)
     #: Set when the process is about to end: it takes no new work.
     draining: Event = field(default_factory=Event)
 

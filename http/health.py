@@ -1,16 +1,18 @@
 """What the service says about itself, to everybody."""
 
-from typing import Literal, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
-from litestar import Response, get
+from litestar import Request, Response, get
 from litestar.openapi.datastructures import ResponseSpec
 
-from ..application.log_port import LogUnavailable
+from ..application.log_port import Alarm, LogTampered, LogUnavailable
 from ..application.project_views import QUARANTINE, Quarantined
 from ..projections import held_runs
 from ..projections.catalogue import VIEWS
-from .authentication import PUBLIC
+from .authentication import PUBLIC, principal_of
+from .findings import Damage
 from .given import Given, RedisState, Services
 from .reading import MAX_PAGE
 
@@ -30,10 +32,20 @@ class QuarantinedRun(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class TamperedBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What this process read in the store that is not what was written there; without a position it belongs to no fact."""
+
+    position: int | None
+    run: str | None
+    reason: str
+
+
 class HealthBody(msgspec.Struct, frozen=True, kw_only=True):
     """
-    Whether the service works. It is `degraded` when a run is quarantined or nothing more is stored, `unavailable` without
-    its log, and `draining` when this process is about to end and takes no new work.
+    Whether the service works. It is `degraded` when a run is quarantined, the log is `damaged` (whatever anybody who asked
+    this process found that it does not hold as it was signed), the store was changed behind the log's back (`tampered`) or
+    nothing more is stored, `unavailable` without its log, and `draining` when this process is about to end and takes no
+    new work.
 
     `log_rolled_back` says why nothing more is stored, and what to do: the store was put back to an earlier state; else it
     is null. `held` is in how many runs something stands in the way that a person or a newer release has to mend: the
@@ -43,7 +55,7 @@ class HealthBody(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     status: Literal["ok", "degraded", "unavailable", "draining"]
-    log: Literal["ok", "unavailable"]
+    log: Literal["ok", "damaged", "unavailable"]
     log_rolled_back: str | None
     redis: RedisState | None
     isolation: Literal["bubblewrap", "none"]
@@ -51,13 +63,15 @@ class HealthBody(msgspec.Struct, frozen=True, kw_only=True):
     views: dict[str, ViewHealth]
     quarantined: list[QuarantinedRun]
     held: int | None
+    damages: list[Damage]
     version: str
+    tampered: list[TamperedBody] = []
 
 
 class ServerInfoBody(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the service keeps its data, and its version."""
+    """Where the service keeps its data (null for whoever shows no good token), and its version."""
 
-    data_directory: str
+    data_directory: str | None
     version: str
 
 
@@ -86,16 +100,18 @@ def api_health(services: Given) -> Response[HealthBody]:
     return _answered(services)
 
 
-@get("/api/server/info", sync_to_thread=False, opt=PUBLIC)
-def server_info(services: Given) -> ServerInfoBody:
-    """Return public server metadata."""
-    return ServerInfoBody(data_directory=str(services.data_dir), version=services.settings.version)
+@get("/api/server/info", sync_to_thread=True, opt=PUBLIC)
+def server_info(request: Request[Any, Any, Any], services: Given) -> ServerInfoBody:
+    """Return server metadata. Where the data is, is told to people with a token only."""
+    shown = principal_of(request, services) is not None
+    return ServerInfoBody(data_directory=str(services.data_dir) if shown else None, version=services.settings.version)
 
 
 def _answered(services: Services) -> Response[HealthBody]:
     try:
         body = health_of(services)
-    except LogUnavailable:
+    except LogUnavailable as error:
+        changed = [TamperedBody(position=None, run=None, reason=str(error))] if isinstance(error, LogTampered) else []
         body = HealthBody(
             status="unavailable",
             log="unavailable",
@@ -106,7 +122,9 @@ def _answered(services: Services) -> Response[HealthBody]:
             views={},
             quarantined=[],
             held=None,
+            damages=[],
             version=services.settings.version,
+            tampered=changed,
         )
     if services.draining.is_set():
         body = msgspec.structs.replace(body, status="draining")
@@ -118,18 +136,21 @@ def health_of(services: Services) -> HealthBody:
     """Return how the service is. Raises LogUnavailable."""
     head = services.log.head()
     positions = {view.name: services.views.position(view.name) for view in VIEWS}
-    quarantined, reason = _quarantined(services), rolled_back(services)
+    found, reason, tampered = quarantined(services), rolled_back(services), _tampered(services)
+    damages = list(services.findings.damages)
     return HealthBody(
-        status="degraded" if quarantined or reason else "ok",
-        log="ok",
+        status="degraded" if found or reason or damages or tampered else "ok",
+        log="damaged" if damages or tampered else "ok",
         log_rolled_back=reason,
         redis=services.redis(),
         isolation=services.agents.isolation,
         position=head,
         views={name: ViewHealth(position=at, lag=max(0, head - at)) for name, at in positions.items()},
-        quarantined=quarantined,
+        quarantined=found,
         held=len(services.views.list(held_runs.VIEW.name, held_runs.GROUP, limit=MAX_PAGE)),
+        damages=damages,
         version=services.settings.version,
+        tampered=tampered,
     )
 
 
@@ -148,14 +169,38 @@ def rolled_back(services: Services) -> str | None:
     return services.log.rolled_back if isinstance(services.log, Restorable) else None
 
 
-def _quarantined(services: Services) -> list[QuarantinedRun]:
-    """Return what the feed could not read and what a view could not fold, each once."""
+@runtime_checkable
+class Watchful(Protocol):
+    """A log that keeps in mind what it read and was not what had been written there."""
+
+    @property
+    def alarms(self) -> Sequence[Alarm]:
+        """What was found and has not been found in order since."""
+        ...
+
+
+def alarms(services: Services) -> Sequence[Alarm]:
+    """Return what the log found changed in its store."""
+    return services.log.alarms if isinstance(services.log, Watchful) else ()
+
+
+def _tampered(services: Services) -> list[TamperedBody]:
+    found = [TamperedBody(position=one.position, run=one.run, reason=one.reason) for one in alarms(services)]
+    return sorted(found, key=lambda one: one.position or 0)[:MAX_PAGE]
+
+
+def quarantined(services: Services) -> list[QuarantinedRun]:
+    """Return what the feed, or any request, could not read and what a view could not fold, each once."""
     found = {
         fact.run or f"position {fact.position}": QuarantinedRun(
             name=fact.run or "", position=fact.position, reason=fact.reason
         )
-        for fact in services.feed.quarantined
+        for fact in (*services.feed.quarantined, *services.findings.undecodable)
     }
+    for one in alarms(services):
+        if one.position is not None:
+            changed = QuarantinedRun(name=one.run or "", position=one.position, reason=one.reason)
+            found.setdefault(one.run or f"position {one.position}", changed)
     for view in VIEWS:
         for row in services.views.list(view.name, QUARANTINE, limit=MAX_PAGE):
             one = msgspec.json.decode(row.body, type=Quarantined)

@@ -21,14 +21,14 @@ from prometheus_client import (
 )
 
 from ..application.disk_space import disk_space
-from ..application.log_port import LogUnavailable
+from ..application.log_port import LogTampered, LogUnavailable
 from ..application.ports import Views
 from ..domain.held import WaitsFor
 from ..projections import held_runs, outstanding_directives
 from ..projections.catalogue import VIEWS
 from .authentication import PUBLIC
 from .given import Given, Services
-from .health import rolled_back
+from .health import alarms, rolled_back
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 FACTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
@@ -117,6 +117,10 @@ class _Gauges:
         self._position = gauge("steersman_log_position", "The last position of the log.")
         self._view_lag = gauge("steersman_view_lag_facts", "How many facts a view has not folded yet.", "view")
         self._quarantined = gauge("steersman_quarantined_facts", "Facts that this release cannot decode.")
+        self._tampered = gauge(
+            "steersman_log_tampered",
+            "Places in the log's store that this process read and found changed behind its back.",
+        )
         self._outstanding = gauge(
             "steersman_outstanding_directives", "Directives that are not closed, by the age of their receipt.", "age"
         )
@@ -135,7 +139,8 @@ class _Gauges:
         """Take the values of this moment."""
         self._build.labels(services.settings.version).set(1)
         self._subscribers.set(services.feed.subscribers)
-        self._quarantined.set(len(services.feed.quarantined))
+        unread = (*services.feed.quarantined, *services.findings.undecodable)
+        self._quarantined.set(len({one.position for one in unread}))
         self._agents.set(services.counts.agents())
         self._rolled_back.set(rolled_back(services) is not None)
         self._redis_up.set(services.redis() != "unavailable")
@@ -143,6 +148,9 @@ class _Gauges:
             self._free.set(space[0])
         try:
             self._look_into_stores(services)
+        except LogTampered:
+            self._log_up.set(0)
+            self._tampered.set(1)
         except LogUnavailable:
             self._log_up.set(0)
         else:
@@ -151,6 +159,7 @@ class _Gauges:
     def _look_into_stores(self, services: Services) -> None:
         head = services.log.head()
         self._position.set(head)
+        self._tampered.set(len(alarms(services)))
         for view in VIEWS:
             self._view_lag.labels(view.name).set(max(0, head - services.views.position(view.name)))
         for age, count in by_age(_received(services.views), services.clock.now()).items():

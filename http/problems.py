@@ -13,11 +13,14 @@ from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
 from msgspec import Meta
 
-from ..application.log_port import LogRolledBack, LogUnavailable, Undecodable
+from ..application.log_port import Forged, LogRolledBack, LogTampered, LogUnavailable, Undecodable
 from ..domain.rejected import Rejected
+from .findings import Findings
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 1
+#: Where the app keeps what was found wrong with the log.
+FINDINGS = "findings"
 _LOGGER = getLogger(__name__)
 
 #: The wire words of what litestar itself refuses.
@@ -125,8 +128,19 @@ def _log_rolled_back(request: AnyRequest, error: LogRolledBack) -> Response[byte
     return answer(request, 503, "log_rolled_back", message)
 
 
+def _log_tampered(request: AnyRequest, error: LogTampered) -> Response[bytes]:
+    _LOGGER.error("the store is not what was signed: %s", error)
+    message = "What the store holds is not what was signed; see /health. Find out where with: steersman audit verify"
+    return answer(request, 503, "log_tampered", message)
+
+
 def _undecodable(request: AnyRequest, error: Undecodable) -> Response[bytes]:
+    findings: Findings | None = request.app.state.get(FINDINGS)
+    if findings is not None:
+        findings.met(error)
     message = "A stored fact of this run cannot be read by this release; see /health."
+    if isinstance(error, Forged):
+        message = "What the store holds of this run is not what was written there; see /health."
     details = {"position": error.position, "run": error.run}
     return answer(request, 503, "run_quarantined", message, retryable=True, details=details)
 
@@ -166,6 +180,7 @@ HANDLERS: dict[Any, Any] = {
     Rejected: _rejected,
     LogUnavailable: _log_unavailable,
     LogRolledBack: _log_rolled_back,
+    LogTampered: _log_tampered,
     Undecodable: _undecodable,
     HTTPException: _of_litestar,
     RecursionError: _too_deep,

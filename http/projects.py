@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Annotated, Any, Literal, TypeAlias
 from uuid import uuid4
 
@@ -61,6 +62,9 @@ class ProjectRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     generated_workflow_yaml: str | None = None
 
 
+_REGISTERING = Lock()
+
+
 class OriginUnsupported(Invalid):
     """Only `origin` `blank` is supported: clone the repository yourself and register its directory."""
 
@@ -95,13 +99,37 @@ def create_project(data: JSONBody[ProjectRequest], asking: Asks) -> Response[byt
             return command.tell(201, _created(draft, command))
 
         services = asking.services
-        return register_project(wanted, command.by, services.log, command.clock, services.repositories, told)
+        # One after the other, so that the second of two at once finds the first.
+        with _REGISTERING:
+            place = (command.by, services.log, command.clock, services.repositories)
+            return register_project(wanted, *place, told, lambda name, path: _known_as(asking, name, path))
 
     response = asking.once(carry_out, "/api/projects/{project_id}")
     response.content = msgspec.json.encode(
         _worded(asking, msgspec.json.decode(response.content, type=ProjectView), data)
     )
     return response
+
+
+def _known_as(asking: Asking, name: str, path: str) -> str | None:
+    """Return the project in which whoever asks has this repository under this name already."""
+    views, settings = asking.services.views, asking.services.settings
+    for view in (project_view.VIEW, project_view.ROLES_VIEW):
+        views.wait(view.name, asking.services.log.head(), settings.min_position_seconds)
+    before: int | None = None
+    group = project_view.user_group(asking.principal.user)
+    while page := views.list(project_view.ROLES_VIEW.name, group, before=before, limit=MAX_PAGE):
+        for found in page:
+            body = views.get(project_view.VIEW.name, project_view.ROLES_VIEW.decode(found.body).project_id)
+            project = project_view.VIEW.decode(body) if body is not None else None
+            if (
+                project is not None
+                and project.owner == asking.principal.user
+                and (project.name, project.working_directory) == (name, path)
+            ):
+                return project.project_id
+        before = page[-1].order
+    return None
 
 
 def _gates(data: ProjectRequest, agents: Agents) -> tuple[GateSpec, ...]:

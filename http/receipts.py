@@ -48,7 +48,12 @@ def show_receipt(
     if not first or first[0].root is None:
         raise DirectiveNotFound
     reading.access.run(reading.principal, first[0].root)
-    evidence = log.evidence(first[0].position)
+    position = first[0].position
+    with reading.services.findings.watching(position):
+        try:
+            evidence = log.evidence(position)
+        except OutOfRange as cut:
+            raise LookupError(f"the fact at position {position} is behind the end of the signed tree") from cut
     if _wants_text(",".join(request.headers.getall("accept", []))):
         return Response(evidence.tlog_proof, media_type="text/plain")
     payload_hash: str = getattr(first[0].event, "payload_hash", "")
@@ -61,7 +66,12 @@ def audit_run(run_id: FromPath[str], reading: Reads) -> Verdict:
     Audit the facts of a coordinator's tree: clean, steered (with every correction) or tampered (with the first bad
     position). Whoever does not trust this service exports a bundle and verifies it elsewhere.
     """
-    return reading.services.log.audit(reading.access.run(reading.principal, run_id).root)
+    verdict = reading.services.log.audit(reading.access.run(reading.principal, run_id).root)
+    if verdict.verdict == "tampered":
+        found = verdict.finding
+        reason = found.reason if found else "an audit found the log tampered with"
+        reading.services.findings.damaged(reason, found.position if found else None)
+    return verdict
 
 
 @get("/api/log/checkpoint", sync_to_thread=True, media_type="text/plain", responses=refusals())
@@ -87,7 +97,8 @@ def prove_inclusion(request: Request[Any, Any, Any], reading: Reads, index: Inde
     """Prove that a leaf is in the tree over the first `size` facts (RFC 6962, section 2.1.1)."""
     only_once(request, "index", "size")
     try:
-        return reading.services.log.inclusion(index, size)
+        with reading.services.findings.watching():
+            return reading.services.log.inclusion(index, size)
     except OutOfRange as error:
         raise NoSuchTree from error
 
@@ -99,7 +110,8 @@ def prove_consistency(request: Request[Any, Any, Any], reading: Reads, old: From
     if old > new:
         raise Invalid("`from` is the size of the smaller tree.")
     try:
-        return reading.services.log.consistency(old, new)
+        with reading.services.findings.watching():
+            return reading.services.log.consistency(old, new)
     except OutOfRange as error:
         raise NoSuchTree from error
 

@@ -21,6 +21,7 @@ from ..projections import run_detail
 from ..projections.run_detail import RunDetail
 from .approved_again import approve_once
 from .assembly import ReviewRequest, changes, decision
+from .decided import telling_the_winner
 from .etags import IfMatch, check
 from .idempotency import Asking, Asks, Command
 from .problems import refusals
@@ -109,7 +110,7 @@ def _decide(
 ) -> Response[bytes]:
     response = _store(asking, run_id, data, if_match, repeats=repeats, status=200)
     root = coordinator(asking, run_id).root
-    run = settled(asking, root, lambda run: not (data.approved and run.merging))
+    run = settled(asking, root, lambda run: run.ended or not run.merging)
     response.content = msgspec.json.encode(_outcome(asking.services.log, run, data))
     return response
 
@@ -146,7 +147,8 @@ def _store(
         except RepositoryDirty as dirty:
             raise RepositoryDirty(str(dirty), run_status=services.runs.run(root).status, **dirty.details) from dirty
 
-    return approve_once(asking, root, carry_out) if data.approved else asking.once(carry_out)
+    with telling_the_winner(services, root):
+        return approve_once(asking, root, carry_out) if data.approved else asking.once(carry_out)
 
 
 def _was_decided(run: Run, data: ReviewRequest) -> bool:

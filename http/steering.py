@@ -21,6 +21,7 @@ from ..domain.steering import DirectiveNotFound, SteeringInvalid, SteerRun
 from ..projections.timeline import frame
 from .access import RunPlace
 from .assembly import UseCoordinator
+from .decided import telling_the_winner
 from .etags import IfMatch, check
 from .given import Services
 from .idempotency import Asking, Asks, Command, directive_id
@@ -178,7 +179,8 @@ def steer(
         check(if_match, services.runs.run(place.root))
         return steer_run(place.root, wanted, command.by, services.runs, services.repositories, told)
 
-    return with_directive(asking, place.root, asking.once(carry_out))
+    with telling_the_winner(asking.services, place.root):
+        return with_directive(asking, place.root, asking.once(carry_out))
 
 
 @get("/api/runs/{run_id:str}/steering", sync_to_thread=True, responses=refusals(403, 404))

@@ -17,7 +17,7 @@ from litestar.response import Stream
 from ..application.log_port import LogUnavailable, Undecodable
 from ..domain.rejected import Forbidden, Invalid, RunNotFound
 from .access import Access
-from .feed_sources import PAGE, LogSource, RunSource, Sent, Source
+from .feed_sources import LogSource, Page, RunSource, Sent, Source, slices
 from .given import Given, Principal, Services, Subscription
 from .problems import Unavailable, refusals
 from .reading import NUMBER, only_once
@@ -143,11 +143,11 @@ class Reader:
         try:
             yield OPENING
             # A long history is read before subscribing, so that it cannot overrun the queue.
-            while page := await self._stored(cursor):
-                cursor = page[-1].id
-                if data := self._said(page):
+            while (page := await self._stored(cursor)).sent:
+                cursor = page.sent[-1].id
+                if data := self._said(page.sent):
                     yield data
-                if len(page) < PAGE:
+                if page.is_last:
                     break
             subscription = await self._in_thread(partial(self._feed.subscribe, self._source.run, self._wake))
             try:
@@ -171,15 +171,17 @@ class Reader:
                 if not await self._in_thread(self._may):
                     return
             if is_behind:
-                sent = await self._stored(cursor)
+                sent = (await self._stored(cursor)).sent
                 is_behind = bool(sent)
             else:
                 sent, is_behind = _following(cursor, await self._shown(subscription))
             if sent:
                 cursor = sent[-1].id
                 may_be_over = may_be_over or any(one.is_terminal for one in sent)
-            if data := self._said(sent):
-                yield data
+            # The frames are everybody's, and what is made of them for this client is its own: so not all of it at once.
+            for part in slices(sent) if sent else [sent]:
+                if data := self._said(part):
+                    yield data
             if is_behind or sent:
                 continue
             if may_be_over and await self._in_thread(partial(self._source.is_over, cursor)):
@@ -193,7 +195,7 @@ class Reader:
             return self._source.shown(subscription.take())
         return await self._in_thread(lambda: self._source.shown(subscription.take()))
 
-    async def _stored(self, cursor: int) -> Sequence[Sent]:
+    async def _stored(self, cursor: int) -> Page:
         return await self._in_thread(partial(self._source.page, cursor))
 
     def _said(self, sent: Sequence[Sent]) -> bytes:

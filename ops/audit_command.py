@@ -14,11 +14,22 @@ from ..adapters.audit.log import audit
 from ..adapters.audit.receipt import MAX_RECEIPT_BYTES, check_receipt, receipt_of_directive
 from ..adapters.audit.store import RunFacts, WholeLog
 from ..adapters.log.opening import accept_restore, put_back, rotate_key
-from ..adapters.log.proofs import StoredProofs
+from ..adapters.log.proofs import StoredProofs, hmac_keys_of
 from ..adapters.log.signed_note import NoteInvalid, parse_checkpoint
 from ..adapters.memory import SYSTEM_CLOCK
-from ..application.verdict import Finding, Verdict
-from .audit_sources import audit_data, check_pin, counting, drop_views, keeping, read_hmac_keys, read_pin, reading
+from ..application.verdict import CHAIN, Finding, Verdict
+from .audit_sources import (
+    audit_data,
+    check_pin,
+    counting,
+    drop_views,
+    held_keys,
+    keeping,
+    read_hmac_keys,
+    read_pin,
+    reading,
+)
+from .audit_watch import watch
 from .data_dir import alone_in
 from .output import note, plain, print_json
 from .refused import Refused
@@ -31,6 +42,11 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 A_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
+def key_option(words: str) -> Callable[[Command], Command]:
+    """Return the option that names whom an auditor trusts."""
+    return click.option("--key", "keys", multiple=True, metavar="KEY", help=words)
+
+
 def pin_option(words: str) -> Callable[[Command], Command]:
     """Return the option that names what an auditor kept."""
     return click.option("--pin", "pins", multiple=True, type=A_FILE, help=words)
@@ -41,7 +57,8 @@ def command() -> None:
     """
     Prove that the log is what was signed.
 
-    verify and classify end with 0: clean, 10: steered, 20: tampered, 30: could not be checked.
+    verify and classify end with 0: clean, 10: steered, 20: tampered, 30: could not be checked, or nothing says where the run
+    ends (open). receipt ends with 0 when the receipt holds.
     """
 
 
@@ -54,7 +71,11 @@ def command() -> None:
 @pin_option("A checkpoint that you kept, for the bundle to lead to; one at most.")
 @data_option
 def export(run_id: str | None, whole: bool, output: Path, pins: Sequence[Path], data: Path | None) -> None:
-    """Write a bundle that proves a coordinator run, or the whole log, to whoever has it and nothing else."""
+    """
+    Write a bundle that proves a coordinator run, or the whole log, to whoever has it and nothing else.
+
+    That a run has no more facts than its bundle, the log's key says: without it the bundle is open at its end.
+    """
     if (run_id is None) != whole or len(pins) > 1:
         raise click.UsageError("Name a run or --all, and at most one --pin.")
     settings = read_settings(data)
@@ -62,7 +83,12 @@ def export(run_id: str | None, whole: bool, output: Path, pins: Sequence[Path], 
     with reading(settings) as recorder, writing(output) as file, counting("facts", None) as progress:
         if pin is not None:
             check_pin(pins[0], pin, recorder)
-        source = WholeLog(recorder, settings.checkpoints) if run_id is None else RunFacts(recorder, run_id.lower(), pin)
+        ring = held_keys(settings)
+        source = (
+            WholeLog(recorder, settings.checkpoints)
+            if run_id is None
+            else RunFacts(recorder, run_id.lower(), pin, ring=ring)
+        )
         try:
             facts = write_bundle(source, file, progress)
         except Unreadable as error:
@@ -70,38 +96,58 @@ def export(run_id: str | None, whole: bool, output: Path, pins: Sequence[Path], 
         if facts == 0:
             raise Refused(f"There is no coordinator run {run_id}, so the bundle proves nothing.")
     note(f"{facts} facts")
+    if isinstance(source, RunFacts) and not source.is_ended:
+        note(f"Nobody vouches that the run has no more: the keys of the log are not in {settings.keys}.")
 
 
 @command.command()
 @click.argument("bundle", required=False, type=A_FILE)
 @data_option
 @pin_option("A checkpoint that you kept; may be given many times.")
+@key_option("The log's verifier key, from when you trusted it; may be given many times.")
+@click.option("--witness", help="A witness's verifier key: every pin has to be cosigned by it.")
 @click.option("--hmac-key", "hmac_keys", multiple=True, type=A_FILE, help="A key of the chain, to check that too.")
 @json_option
 def verify(
-    bundle: Path | None, data: Path | None, pins: Sequence[Path], hmac_keys: Sequence[Path], as_json: bool
+    bundle: Path | None,
+    data: Path | None,
+    pins: Sequence[Path],
+    keys: Sequence[str],
+    witness: str | None,
+    hmac_keys: Sequence[Path],
+    as_json: bool,
 ) -> NoReturn:
-    """Check a bundle, which needs nothing else, or with --data a data directory and its store."""
+    """
+    Check a bundle, which needs nothing else, or with --data a data directory and its store.
+
+    Without a pin or a key of yours the verdict rests on the log's own word. Nothing is written, wherever the store lies.
+    """
     if bundle is not None and data is not None:
         raise click.UsageError("Name either a bundle or --data.")
+    if witness is not None and not pins:
+        raise click.UsageError("--witness says who cosigned a --pin.")
     with _unchecked(as_json):
-        kept, keys = [read_pin(pin) for pin in pins], read_hmac_keys(hmac_keys)
+        kept, chain = [read_pin(pin, witness) for pin in pins], read_hmac_keys(hmac_keys)
         if bundle is None:
-            verdict = audit_data(read_settings(data), kept, keys)
+            verdict = audit_data(read_settings(data), kept, keys, chain)
         else:
             with counting("facts", _size(bundle)) as progress:
-                verdict = audit(Bundle(bundle), pins=kept, hmac_keys=keys, progress=progress)
+                verdict = audit(Bundle(bundle), pins=kept, keys=keys, hmac_keys=chain, progress=progress)
     _end(verdict, as_json)
 
 
 @command.command()
 @click.argument("run_id", metavar="RUN")
 @data_option
+@key_option("The log's verifier key, from when you trusted it.")
 @json_option
-def classify(run_id: str, data: Path | None, as_json: bool) -> NoReturn:
-    """Say whether a run was clean, steered or tampered with, and list its corrections."""
-    with _unchecked(as_json), reading(read_settings(data)) as recorder, counting("facts", None) as progress:
-        verdict = audit(RunFacts(recorder, run_id.lower()), progress=progress)
+def classify(run_id: str, data: Path | None, keys: Sequence[str], as_json: bool) -> NoReturn:
+    """Say whether a run was clean, steered or tampered with, and list its corrections. Every fact of the log is looked at."""
+    settings = read_settings(data)
+    with _unchecked(as_json), reading(settings) as recorder, counting("facts", None) as progress:
+        chain = hmac_keys_of(held_keys(settings))
+        source = RunFacts(recorder, run_id.lower())
+        verdict = audit(source, keys=keys, hmac_keys=chain, needs_key=False, progress=progress)
     _end(verdict, as_json)
 
 
@@ -111,14 +157,23 @@ def classify(run_id: str, data: Path | None, as_json: bool) -> NoReturn:
 @data_option
 @json_option
 def receipt(wanted: str, key: str | None, data: Path | None, as_json: bool) -> None:
-    """Print a directive's receipt as JSON; or with --key check one in a file (20: it does not hold, 30: it is none)."""
+    """
+    Print a directive's receipt as JSON; or with --key check one in a file.
+
+    It ends with 0 when the receipt holds, with 20 when it does not, and with 30 when it is none.
+    """
     if key is not None:
-        _end(_receipt_in(Path(wanted), key), as_json)
+        verdict = _receipt_in(Path(wanted), key)
+        # A receipt is there to be proved: that somebody steered is no news, and would end a script that checks its steps.
+        _end(verdict, as_json, 0 if verdict.verdict == "steered" else verdict.exit_code)
     with reading(read_settings(data)) as recorder:
         try:
             print_json(receipt_of_directive(StoredProofs(recorder), recorder, wanted))
         except (LookupError, Unreadable) as error:
             raise Refused(f"There is no receipt of {wanted}: {error}") from error
+
+
+command.add_command(watch)
 
 
 @command.command("rotate-key")
@@ -180,30 +235,36 @@ def _unchecked(as_json: bool) -> Generator[None]:
         _end(Verdict(verdict="unchecked", finding=Finding(reason=error.message)), as_json)
 
 
-def _end(verdict: Verdict, as_json: bool) -> NoReturn:
+def _end(verdict: Verdict, as_json: bool, code: int | None = None) -> NoReturn:
     if as_json:
         print_json(verdict)
     else:
         for line in in_lines(verdict):
             click.echo(line)
-    sys.exit(verdict.exit_code)
+    sys.exit(verdict.exit_code if code is None else code)
 
 
 def in_lines(verdict: Verdict) -> list[str]:
-    """Return a verdict for people."""
-    lines = [verdict.verdict, *_finding_lines(verdict.finding)]
-    covered = f"complete to {verdict.complete_to} at size {verdict.size}" if verdict.run else f"size {verdict.size}"
+    """Return a verdict for people: whose word it rests on comes before what it is."""
+    lines = [f"This rests on {verdict.rests_on}."] if verdict.rests_on else []
+    lines += [verdict.verdict, *_finding_lines(verdict.finding)]
+    covered = f"size {verdict.size}"
+    if verdict.run and not verdict.open_at_end:
+        covered = f"complete to {verdict.complete_to} at size {verdict.size}"
+    elif verdict.run:
+        covered = f"1 to {verdict.complete_to} without a hole at size {verdict.size}, open at its end"
     lines.append(f"  {verdict.facts} facts, {covered}, {verdict.erased} texts erased")
-    if verdict.pinned:
-        lines.append("  vouched for by what you brought")
-    elif verdict.origin:
-        lines.append("  the key is the one that the log itself names")
     if verdict.chained:
         others = "; the others are by keys that you did not bring" if verdict.chained < verdict.facts else ""
         lines.append(f"  {verdict.chained} of {verdict.facts} entries of the chain checked{others}")
     lines += [f"  {name} was not checked: only the log and its HMAC key can tell" for name in verdict.not_checked]
+    if verdict.ignored_checkpoints:
+        lines.append(
+            f"  {verdict.ignored_checkpoints} checkpoints were passed over: no key that the log names signed them"
+        )
+    receipt = "receipt" if CHAIN not in verdict.not_checked else "receipt, not checked,"
     for step in verdict.steps[:SHOWN_STEPS]:
-        words = f"{step.verb} by {step.principal} ({step.source}): {step.status}, receipt {step.receipt_hash}"
+        words = f"{step.verb} by {step.principal} ({step.source}): {step.status}, {receipt} {step.receipt_hash}"
         lines.append(f"  {step.position:>8}  {plain(words)}")
     if verdict.steering > SHOWN_STEPS:
         lines.append(f"  and {verdict.steering - SHOWN_STEPS} more corrections")

@@ -1,30 +1,44 @@
 """What an audit from the command line reads: stores opened to read, pins, keys, views; and how far it is."""
 
+import os
+import shutil
+import sqlite3
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 import psycopg
 from eventsourcing.persistence import PersistenceError
+from eventsourcing.sqlite import SQLiteDatastore
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..adapters.audit.log import audit
 from ..adapters.audit.store import WholeLog
 from ..adapters.log.checkpoint_file import CheckpointFile, read_notes
+from ..adapters.log.cosignature import cosigned_at, parse_witness
+from ..adapters.log.event_codec import EventCodec
 from ..adapters.log.keys import HMAC_KEY_BYTES, Keyring, KeysRefused, key_id
 from ..adapters.log.merkle import subtree_root
+from ..adapters.log.numbering import Prepared, Stored
 from ..adapters.log.opening import NothingToAccept
+from ..adapters.log.proofs import hmac_keys_of
+from ..adapters.log.sealing import Unsealed
 from ..adapters.log.signed_note import MAX_NOTE_CHARACTERS, NoteInvalid, parse_checkpoint
-from ..adapters.memory import MemoryWakeups
+from ..adapters.log.stored_log import StoredLog
+from ..adapters.memory import SYSTEM_CLOCK, MemoryWakeups
 from ..adapters.postgres_log import LogDatastore, PostgresRecorder
+from ..adapters.postgres_views import PostgresViews
 from ..adapters.sqlite_log import SqliteRecorder, open_datastore
+from ..adapters.sqlite_views import SqliteViews
 from ..application.check_views import check
 from ..application.log_port import LogUnavailable
-from ..application.verdict import Finding, Verdict
+from ..application.verdict import Finding, Verdict, rests_on
+from ..domain.catalogue import CATALOGUE
 from ..projections.catalogue import VIEWS
 from .output import note
 from .refused import Refused
@@ -38,17 +52,21 @@ LINE_EVERY = 100_000
 AnyRecorder = SqliteRecorder | PostgresRecorder
 
 
+class NoLog(Refused):
+    """There is no store where one should be."""
+
+
 @contextmanager
 def reading(settings: Settings) -> Generator[AnyRecorder]:
-    """Give the store, opened to read only. Raises Refused."""
+    """Give the store, opened to read only: it may lie where nothing can be written. Raises Refused."""
     with ExitStack() as stack:
         recorder: AnyRecorder
         if settings.database:
             recorder = PostgresRecorder(LogDatastore(settings.database))
         elif not (settings.data / "log.db").is_file():
-            raise Refused(f"There is no log in {settings.data}.")
+            raise NoLog(f"There is no log in {settings.data}.")
         else:
-            recorder = SqliteRecorder(open_datastore(settings.data / "log.db", read_only=True))
+            recorder = SqliteRecorder(_open_to_read(settings.data / "log.db", stack))
         stack.callback(recorder.close)
         try:
             yield recorder
@@ -77,32 +95,126 @@ def keeping(settings: Settings) -> Generator[tuple[AnyRecorder, Keyring, Checkpo
         recorder.close()
 
 
-def audit_data(settings: Settings, pins: Sequence[str], hmac_keys: Mapping[str, bytes]) -> Verdict:
-    """Return the verdict on a store, and on the views beside it. Raises Refused when it is not to be reached."""
-    with reading(settings) as recorder, counting("facts", _size_of(recorder)) as progress:
-        source = WholeLog(recorder, settings.checkpoints)
-        verdict = audit(source, pins=pins, hmac_keys=hmac_keys, progress=progress)
-    return _with_views(settings, verdict) if verdict.finding is None else verdict
+def audit_data(settings: Settings, pins: Sequence[str], keys: Sequence[str], hmac_keys: Mapping[str, bytes]) -> Verdict:
+    """
+    Return the verdict on a store, and on the views beside it. Raises Refused when it is not to be reached.
+
+    What keys of the log are on this machine are used: the chain is checked where no *hmac_keys* were brought, and what one
+    of its signing keys signed counts, whatever the log says of itself by now.
+    """
+    ring, pinned = held_keys(settings), max(map(_size_of_pin, pins), default=0)
+    chain = hmac_keys or hmac_keys_of(ring)
+    try:
+        with reading(settings) as recorder, counting("facts", _size_of(recorder)) as progress:
+            source = WholeLog(recorder, settings.checkpoints, _public_keys(ring))
+            verdict = audit(source, pins=pins, keys=keys, hmac_keys=chain, needs_key=bool(hmac_keys), progress=progress)
+            return _with_views(settings, recorder, ring, verdict) if verdict.finding is None else verdict
+    except NoLog as error:
+        if not pinned:
+            raise
+        return _without_log(settings, pinned, error.message)
+
+
+def _without_log(settings: Settings, pinned: int, reason: str) -> Verdict:
+    """Return the verdict where no log is, though somebody pinned one; a directory that is not there may be the wrong one."""
+    finding = Finding(
+        reason=f"{reason} A log of {pinned} facts was pinned.",
+        position=1,
+        last=pinned,
+        field="size",
+        expected=str(pinned),
+        actual="0",
+    )
+    return Verdict(
+        rests_on=rests_on(has_pin=True, has_key=False),
+        verdict="tampered" if settings.data.is_dir() else "unchecked",
+        pinned=True,
+        finding=finding,
+    )
+
+
+def held_keys(settings: Settings) -> Keyring | None:
+    """Return the keys of the log that are on this machine, None for none that can be used."""
+    ring = Keyring(settings.keys)
+    try:
+        return ring if ring.all() else None
+    except (KeysRefused, OSError) as error:
+        note(f"The keys in {settings.keys} are not used: {error}")
+        return None
+
+
+def _public_keys(ring: Keyring | None) -> list[bytes]:
+    return [] if ring is None else [keys.public for keys in ring.all()]
+
+
+def _size_of_pin(pin: str) -> int:
+    return parse_checkpoint(pin).size
+
+
+def _open_to_read(path: Path, stack: ExitStack) -> SQLiteDatastore:
+    """Return the store, wherever it lies. SQLite wants to make files beside it; where it cannot, nobody else writes it, too."""
+    if os.access(path.parent, os.W_OK) or _is_readable(path):
+        return open_datastore(path, read_only=True)
+    journal = path.with_name(f"{path.name}-wal")
+    if not journal.exists() or not journal.stat().st_size:
+        return open_datastore(path, read_only=True, immutable=True)
+    # What was committed last is in the journal, which can only be read where it can be put in order.
+    return open_datastore(copied(path, stack), read_only=True)
+
+
+def copied(path: Path, stack: ExitStack) -> Path:
+    """Return a copy of a SQLite file with its journal, which is gone when the stack ends."""
+    folder = Path(stack.enter_context(TemporaryDirectory(prefix="steersman-audit-")))
+    for found in (path, path.with_name(f"{path.name}-wal")):
+        if found.exists():
+            shutil.copyfile(found, folder / found.name)
+    return folder / path.name
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error:
+        return False
+    return True
 
 
 def _size_of(recorder: AnyRecorder) -> int | None:
     """Return how many facts the store says it holds, for a bar."""
     try:
         return recorder.head()
-    except (LogUnavailable, IndexError, TypeError):
+    except LogUnavailable:
         return None
 
 
-def _with_views(settings: Settings, verdict: Verdict) -> Verdict:
+class NobodyWrites:
+    """What puts nothing into a log that is only read."""
+
+    def append(self, prepared: Prepared) -> Stored:
+        """Refuse. Raises LogUnavailable."""
+        raise LogUnavailable("this log was opened to be read")
+
+    def close(self) -> None:
+        """Nothing waits here."""
+
+
+def _with_views(settings: Settings, recorder: AnyRecorder, ring: Keyring | None, verdict: Verdict) -> Verdict:
     """Fold the facts again, and compare with the views as far as these are; a view that is not there is no fault."""
-    if not settings.database and not (settings.data / "views.db").exists():
+    path = settings.data / "views.db"
+    if not settings.database and not path.exists():
         return verdict
+    log = StoredLog(recorder, EventCodec(CATALOGUE), NobodyWrites(), SYSTEM_CLOCK, Unsealed(ring))
     with (
-        open_stores(settings, MemoryWakeups()) as stores,
+        ExitStack() as stack,
         scratch_views() as scratch,
         counting("facts folded again", verdict.size) as progress,
     ):
-        found = check(stores.views, stores.log, VIEWS, scratch, progress)
+        if not settings.database and not os.access(path.parent, os.W_OK):
+            path = copied(path, stack)
+        views = PostgresViews(settings.database) if settings.database else SqliteViews(path)
+        stack.callback(views.close)
+        found = check(views, log, VIEWS, scratch, progress)
     for checked in found:
         if checked.differences:
             finding = Finding(
@@ -122,15 +234,22 @@ def drop_views(settings: Settings) -> None:
                 stores.views.drop(view.name, head.generation)
 
 
-def read_pin(path: Path) -> str:
-    """Return the checkpoint in a file: a note, or the last one of a file of checkpoints. Raises Refused."""
+def read_pin(path: Path, witness: str | None = None) -> str:
+    """
+    Return the checkpoint in a file: a note, or the last one of a file of checkpoints.
+
+    Raises Refused, also when the *witness* with that verifier key has not cosigned it.
+    """
     try:
         kept = deque(read_notes(path), maxlen=1)
         if kept:
-            return kept[0]
-        with path.open("rb") as file:
-            text = file.read(MAX_NOTE_CHARACTERS).decode()
-        parse_checkpoint(text)
+            text = kept[0]
+        else:
+            with path.open("rb") as file:
+                text = file.read(MAX_NOTE_CHARACTERS).decode()
+            parse_checkpoint(text)
+        if witness is not None and cosigned_at(text, parse_witness(witness)) is None:
+            raise Refused(f"{path} is not cosigned by that witness.")
     except (OSError, UnicodeDecodeError, NoteInvalid) as error:
         raise Refused(f"{path} holds no checkpoint: {error}") from error
     return text

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..adapters.agents_file import Isolation
 from .refused import Refused
 
 END_SECONDS = 20.0
@@ -22,13 +23,16 @@ class Served(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def serving(data: Path, log: Path) -> Generator[tuple[Served, subprocess.Popen[str]]]:
+def serving(
+    data: Path, log: Path, isolation: Isolation = "bubblewrap"
+) -> Generator[tuple[Served, subprocess.Popen[str]]]:
     """
-    Give a service of its own on a free port, set up by nothing but its data directory; afterwards it has ended.
+    Give a service of its own on a free port, set up by nothing but its data directory and its isolation; afterwards it has ended.
 
     It logs to the file *log*. Raises Refused when it does not start.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STEERSMAN_")}
+    environment["STEERSMAN_ISOLATION"] = isolation
     command = [sys.executable, "-P", "-m", "steersman.ops.command_line", "serve", "--port", "0", "--data", str(data)]
     with (
         log.open("w", encoding="utf-8") as errors,

@@ -9,7 +9,7 @@ from uuid import uuid4
 import httpx
 
 from .output import note
-from .refused import Refused
+from .refused import OutcomeUnknown, Refused
 from .settings import Connection
 from .sse import ServerSent, read_events
 
@@ -19,6 +19,11 @@ SILENCE_SECONDS = 45.0
 #: How long a feed that broke off is asked for again before it is given up.
 MAX_AWAY_SECONDS = 120.0
 RECONNECT_SECONDS = 2.0
+#: How long a command whose answer was lost is asked about again before its outcome is given up as unknown.
+MAX_UNKNOWN_SECONDS = 60.0
+KEY_IN_FLIGHT = "idempotency_key_in_flight"
+#: What a service says that cannot be asked now, and has not begun either.
+NOTHING_DONE = frozenset({"draining", "busy", "log_rolled_back", "log_damaged", "too_many_connections"})
 
 
 class Client:
@@ -37,9 +42,48 @@ class Client:
         """Return what is there. Raises Refused."""
         return self._answer("GET", path, headers={"Steersman-Min-Position": self._position})
 
-    def post(self, path: str, body: object) -> Any:
-        """Send a command, once however often it is sent, and return its answer. Raises Refused."""
-        return self._answer("POST", path, json=body, headers={"Idempotency-Key": str(uuid4())})
+    def text(self, path: str) -> str:
+        """Return what is there as text. Raises Refused."""
+        response = self._sent("GET", path, headers={"Accept": "text/plain"})
+        if response.is_error:
+            raise Refused(_told(response))
+        if not response.headers.get("Content-Type", "").startswith("text/plain"):
+            raise Refused(f"{self._connection.url} is no Steersman: {path} is no text.")
+        return response.text
+
+    def post(self, path: str, body: object, key: str | None = None) -> Any:
+        """
+        Send a command under a key of its own, and again under the same one while its answer is lost: it is carried out
+        at most once. Return its answer.
+
+        Raises:
+            OutcomeUnknown: nobody said in MAX_UNKNOWN_SECONDS whether it is carried out; the message has the key.
+            Refused: it is not.
+        """
+        key = key or str(uuid4())
+        lost: str | None = None
+        until = time.monotonic() + MAX_UNKNOWN_SECONDS
+        while True:  # ends: after so many seconds
+            try:
+                response = self._http.request("POST", path, json=body, headers={"Idempotency-Key": key})
+            except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, UnicodeError) as error:
+                # This time nothing was sent; whether an earlier try arrived is as unknown as it was.
+                if lost is None:
+                    raise Refused(f"{self._connection.url} cannot be reached: {error}") from error
+            except httpx.HTTPError as error:
+                lost = str(error) or type(error).__name__
+            else:
+                # A service that has just begun nothing says so of this try, not of the one before.
+                if not _leaves_open(response) and (lost is None or response.status_code < 500):
+                    return self._told(response)
+                lost = _told(response)
+            if time.monotonic() >= until:
+                raise OutcomeUnknown(
+                    f"outcome unknown: {self._connection.url} did not say whether it is carried out ({lost}). "
+                    f"Send the same again with --key {key}: it is carried out once."
+                )
+            note(f"the answer is lost ({lost}), asking again under the same key")
+            time.sleep(RECONNECT_SECONDS)
 
     def follow(self, path: str, after: int = 0) -> Iterator[ServerSent]:
         """
@@ -91,10 +135,15 @@ class Client:
             raise Refused(f"{self._connection.url} cannot be reached: {error}") from error
 
     def _answer(self, method: str, path: str, **request: Any) -> Any:
+        return self._told(self._sent(method, path, **request))
+
+    def _sent(self, method: str, path: str, **request: Any) -> httpx.Response:
         try:
-            response = self._http.request(method, path, **request)
+            return self._http.request(method, path, **request)
         except (httpx.HTTPError, UnicodeError) as error:  # UnicodeError: of a host that cannot be one
             raise Refused(f"{self._connection.url} cannot be reached: {error}") from error
+
+    def _told(self, response: httpx.Response) -> Any:
         if response.is_error:
             raise Refused(_told(response))
         self._position = response.headers.get("Steersman-Position", self._position)
@@ -147,6 +196,17 @@ class _Away:
 def path_part(word: str) -> str:
     """Return a word as one part of a path, whatever is in it: an id that somebody typed leads nowhere else."""
     return quote(word, safe="").replace(".", "%2E")
+
+
+def _leaves_open(response: httpx.Response) -> bool:
+    """Whether an answer leaves open what becomes of the command: a first try may be under way, or have been cut short."""
+    if response.status_code not in (409, 502, 503, 504):
+        return False
+    try:
+        word = response.json()["error"]
+    except (ValueError, KeyError, TypeError):
+        return response.status_code != 409  # a proxy's own words
+    return word == KEY_IN_FLIGHT if response.status_code == 409 else word not in NOTHING_DONE
 
 
 def _told_at_once(response: httpx.Response) -> str:

@@ -2,7 +2,7 @@
 The command `steersman`: its groups are imported when they are asked for, so that each starts as fast as it can.
 
 Every command ends with 0 when it is done, 1 when it was refused or could not reach what it needs, 2 when it was
-called wrongly. What it was asked for is on standard output; everything else is on standard error.
+called wrongly, 3 when it was sent and its outcome is unknown. What it was asked for is on standard output; everything else is on standard error.
 """
 
 import os

@@ -34,11 +34,13 @@ def command() -> None:
 @click.option("--adapter", default="", help="The adapter that owns the session (pause).")
 @click.option("--worktree", default="", help="The worktree of the session (pause).")
 @click.option("--principal", default=DEFAULT_PRINCIPAL, show_default=True, help="Who says that they steer.")
+@click.option("--key", help="The key of a command whose outcome was unknown: it is carried out once.")
 @server_option
 @token_option
 @json_option
 def steer(
     words: tuple[str, ...],
+    key: str | None,
     run_id: str | None,
     tasks: tuple[str, ...],
     server: str | None,
@@ -61,9 +63,9 @@ def steer(
         raise click.UsageError(f"{kind!r} is not one of {', '.join(KINDS)}.")
     with Client(_connection(server, token)) as client:
         if many:
-            _steer_many(client, kind, run_id, tasks, fields, as_json)
+            _steer_many(client, kind, run_id, tasks, fields, as_json, key)
         else:
-            _steer_one(client, words[0], kind, fields, as_json)
+            _steer_one(client, words[0], kind, fields, as_json, key)
 
 
 @command.command()
@@ -97,10 +99,10 @@ def _connection(server: str | None, token: str | None) -> Any:
     return read_connection({**os.environ, **{name: value for name, value in given.items() if value}})
 
 
-def _steer_one(client: Client, task_id: str, kind: str, fields: dict[str, str], as_json: bool) -> None:
+def _steer_one(client: Client, task_id: str, kind: str, fields: dict[str, str], as_json: bool, key: str | None) -> None:
     digest = _checked(task_id, kind, fields)
     receipt = client.post(
-        f"/tasks/{path_part(task_id)}/steer", {"kind": kind, **fields, "displayed_payload_hash": digest}
+        f"/tasks/{path_part(task_id)}/steer", {"kind": kind, **fields, "displayed_payload_hash": digest}, key
     )
     if as_json:
         print_json(receipt)
@@ -109,7 +111,13 @@ def _steer_one(client: Client, task_id: str, kind: str, fields: dict[str, str], 
 
 
 def _steer_many(
-    client: Client, kind: str, run_id: str | None, tasks: tuple[str, ...], fields: dict[str, str], as_json: bool
+    client: Client,
+    kind: str,
+    run_id: str | None,
+    tasks: tuple[str, ...],
+    fields: dict[str, str],
+    as_json: bool,
+    key: str | None,
 ) -> None:
     _checked("any", kind, fields)
     body: dict[str, Any] = {"kind": kind, **fields}
@@ -117,7 +125,7 @@ def _steer_many(
         body["selector"] = {"run": run_id, "status": "paused" if kind == "resume" else "running"}
     else:
         body["tasks"] = tasks
-    told = client.post("/api/fleet/steer", body)
+    told = client.post("/api/fleet/steer", body, key)
     if as_json:
         print_json(told)
     else:

@@ -7,3 +7,9 @@ class Refused(click.ClickException):
     """The command was refused, or what it needs is not to be reached. Its message is shown, and it exits with 1."""
 
     exit_code = 1
+
+
+class OutcomeUnknown(Refused):
+    """The command was sent, and nobody answered: whether it is carried out is not known. Exits with 3."""
+
+    exit_code = 3

@@ -6,15 +6,19 @@ from pathlib import Path
 import click
 import msgspec
 
+from ..adapters.audit.log import audit
+from ..adapters.audit.store import WholeLog
+from ..adapters.log.proofs import hmac_keys_of
 from ..adapters.memory import MemoryWakeups
 from ..application.check_views import Checked, check
 from ..application.log_port import LogUnavailable
 from ..application.project_views import catch_up, rebuild
 from ..projections.catalogue import VIEWS
+from .audit_sources import held_keys, reading
 from .output import print_json, print_table
 from .refused import Refused
 from .scratch_views import scratch_views
-from .settings import data_option, json_option, read_settings
+from .settings import Settings, data_option, json_option, read_settings
 from .wiring import Stores, open_stores
 
 #: How many differing keys of a view are named.
@@ -37,10 +41,16 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--check", "only_check", is_flag=True, help="Change nothing: compare the views with what the log says.")
 @json_option
 def command(data: Path | None, only_check: bool, as_json: bool) -> None:
-    """Build every read model anew from the log, or check that each row is what its facts fold into (exit 1 if not)."""
+    """
+    Build every read model anew from the log, or check that each row is what its facts fold into (exit 1 if not).
+
+    A check begins with the log itself: what is not what was signed proves nothing about what was folded from it.
+    """
     settings = read_settings(data)
     if not settings.database and not (settings.data / "log.db").exists():
         raise Refused(f"There is no log in {settings.data}.")
+    if only_check:
+        _refuse_tampered(settings)
     with open_stores(settings, MemoryWakeups()) as stores:
         try:
             outcomes = _compared(stores) if only_check else _built(stores)
@@ -51,6 +61,16 @@ def command(data: Path | None, only_check: bool, as_json: bool) -> None:
         raise Refused(
             "Some views are not what the log says, or are of another release. Build them anew: steersman replay"
         )
+
+
+def _refuse_tampered(settings: Settings) -> None:
+    """Return unless the log was changed behind its back. Raises Refused."""
+    ring = held_keys(settings)
+    with reading(settings) as recorder:
+        verdict = audit(WholeLog(recorder, settings.checkpoints), hmac_keys=hmac_keys_of(ring), needs_key=False)
+    if verdict.verdict == "tampered" and verdict.finding is not None:
+        where = "" if verdict.finding.position is None else f" at position {verdict.finding.position}"
+        raise Refused(f"The log is not what was signed{where}: {verdict.finding.reason}. See: steersman audit verify")
 
 
 def _built(stores: Stores) -> list[Outcome]:

@@ -11,6 +11,8 @@ from subprocess import Popen
 import click
 import msgspec
 
+from ..adapters.agents_file import Isolation
+from ..adapters.processes.bubblewrap import BoxUnusable, box_problem, find_box
 from ..adapters.token_store import open_tokens
 from .child_service import serving
 from .client import Client
@@ -47,23 +49,39 @@ def command(keeps_serving: bool) -> None:
     tokens = open_tokens(data)
     token = tokens.issue("demo", "operator")
     tokens.close()
-    with serving(data, log) as (served, process):
+    isolation = demo_isolation(data)
+    with serving(data, log, isolation) as (served, process):
         with Client(Connection(url=served.url, token=token)) as client:
             run_id = orchestrate(client, repository)
         _conclude(repository, home)
         if keeps_serving:
             _keep_serving(process, served.url, token, run_id)
         else:
-            click.echo(f"API         {_serve_again(data)}")
+            click.echo(f"API         {_serve_again(data, isolation)}")
 
 
-def _serve_again(data: Path) -> str:
+def demo_isolation(data: Path) -> Isolation:
+    """Return what keeps the demo's agents apart, and say so. They are ours, and do only what the demo tells them."""
+    try:
+        problem = box_problem(find_box(hidden=[data]))
+    except BoxUnusable as error:
+        problem = str(error)
+    if problem is None:
+        click.echo("Agents:     each in a box of its own (bubblewrap)")
+        return "bubblewrap"
+    click.echo(f"Agents:     with all rights of the service, as no box works here: {problem}")
+    return "none"
+
+
+def _serve_again(data: Path, isolation: Isolation) -> str:
     """Return the line for a shell, this one's environment and all, that serves what the demo has made."""
     installed = Path(sys.executable).with_name("steersman")
     command = [str(installed)] if installed.exists() else [sys.executable, "-P", "-m", "steersman.ops.command_line"]
     # The demo's service was set up by nothing but its data directory, see child_service.
     ours = sorted(name for name in os.environ if name.startswith("STEERSMAN_"))
     without = ["env", *(f"--unset={name}" for name in ours)] if ours else []
+    if isolation == "none":
+        without = [*(without or ["env"]), "STEERSMAN_ISOLATION=none"]
     return shlex.join([*without, *command, "serve", "--port", "0", "--data", str(data)])
 
 

@@ -1,5 +1,6 @@
 """`steersman runs`: the runs of a service, over its API."""
 
+import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,11 @@ from .client import Client, path_part
 from .event_words import in_words
 from .output import note, plain, print_json, print_table
 from .settings import json_option, read_connection
+
+#: What `watch` ends with; everything else has reached its goal.
+OUTCOMES = {"failed": 4, "merge_failed": 5, "declined": 6, "stopped": 7}
+#: The results of a run that somebody stopped.
+STOPPED = frozenset({"steering_stop", "steering_abort", "cancelled", "project_deleted", "deleted"})
 
 
 @click.group()
@@ -84,14 +90,29 @@ def print_subtasks(subtasks: Sequence[dict[str, Any]], children: Sequence[dict[s
 @click.option("--after", type=click.IntRange(min=0), default=0, help="The last event id that you have.")
 @json_option
 def watch(run_id: str, after: int, as_json: bool) -> None:
-    """Follow a run's feed to its end, also across restarts of the service."""
+    """
+    Follow a run's feed to its end, also across restarts of the service.
+
+    Exits with 0 when the run reached its goal, 4 when it failed, 5 when its merge failed, 6 when it was declined, 7 when
+    it was stopped.
+    """
+    path = f"/api/runs/{path_part(run_id)}"
     with Client(read_connection()) as client, _resumable(run_id, after) as seen:
-        for event in client.follow(f"/api/runs/{path_part(run_id)}/stream", after):
+        for event in client.follow(f"{path}/stream", after):
             if as_json:
                 print_json({"id": event.id, "event": event.event, "data": msgspec.Raw(event.data.encode())})
             elif event.id is not None:
                 click.echo(f"{event.id:>5}  {plain(in_words(event.event, msgspec.json.decode(event.data)))}")
             seen(event.id)
+        ended = client.get(path)
+    sys.exit(outcome_code(ended["status"], ended.get("result")))
+
+
+def outcome_code(status: str, result: str | None) -> int:
+    """Return what a command ends with that has followed a run to its end."""
+    if status == "failed" and result in STOPPED:
+        return OUTCOMES["stopped"]
+    return OUTCOMES.get(status, 0)
 
 
 @contextmanager

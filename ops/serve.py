@@ -18,6 +18,7 @@ from ..adapters.token_store import TokenStore
 from ..application.log_port import LogUnavailable
 from .agent_places import files_wanted, room_for_agents
 from .agents_command import agents_option
+from .connections import GuardedServer, Limits
 from .data_dir import alone_in, prepare_data_dir
 from .driving import Role
 from .logs import configure_logs
@@ -29,6 +30,8 @@ from .wiring import Service, open_service
 #: What open requests get to end by themselves; a feed ends at once and its client resumes by id.
 GRACE_SECONDS = 3
 BACKLOG = 512
+#: How many connections may be open besides those of feeds.
+OTHER_CONNECTIONS = 512
 
 log = structlog.get_logger(__name__)
 
@@ -131,14 +134,17 @@ def run(service: Service, listener: socket.socket, on_started: Callable[[], None
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    Server(config, on_started, service).run(sockets=[listener])
+    limits = Limits(connections=service.max_feeds + OTHER_CONNECTIONS)
+    Server(config, limits, on_started, service).run(sockets=[listener])
 
 
-class Server(uvicorn.Server):
+class Server(GuardedServer):
     """uvicorn, telling when it has started, draining before it ends, and ending the feeds before it waits for requests."""
 
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None], service: Service) -> None:
-        super().__init__(config)
+    def __init__(
+        self, config: uvicorn.Config, limits: Limits, on_started: Callable[[], None], service: Service
+    ) -> None:
+        super().__init__(config, limits)
         self._on_started = on_started
         self._service = service
         self._is_draining = False

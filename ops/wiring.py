@@ -23,7 +23,7 @@ from ..adapters.log.keys import Keyring, KeysRefused
 from ..adapters.log.opening import sealed_by
 from ..adapters.log.sequenced_log import SequencedLog
 from ..adapters.log.sequencer import UNOBSERVED, Observer
-from ..adapters.log.stored_log import Opens, unsealed
+from ..adapters.log.stored_log import Opens, to_read
 from ..adapters.memory import SYSTEM_CLOCK, MemoryWakeups
 from ..adapters.postgres_log import PostgresLog
 from ..adapters.postgres_views import PostgresViews
@@ -45,6 +45,7 @@ from ..http.given import Settings as HttpSettings
 from ..http.metrics import Metrics
 from .driving import Driving, Role
 from .home_id import settle_home
+from .host_network import check_host_network
 from .migrate import prepare_schema
 from .project_views import ViewKeeper
 from .refused import Refused
@@ -76,6 +77,8 @@ class Service:
     tokens: TokenStore
     #: Refuse new work, and bring what is under way to a point where others can go on with it.
     drain: Callable[[], None]
+    #: How many feeds it serves at most.
+    max_feeds: int
 
 
 @contextmanager
@@ -90,7 +93,9 @@ def open_stores(
     """
     with ExitStack() as stack:
         try:
-            facts = _open_log(settings, wakeups, sealing(settings) if to_write else unsealed, observer)
+            facts = _open_log(
+                settings, wakeups, sealing(settings) if to_write else to_read(Keyring(settings.keys)), observer
+            )
             stack.callback(facts.close)
             database = settings.database
             views = PostgresViews(database) if database else SqliteViews(settings.data / "views.db")
@@ -135,6 +140,7 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
         box = open_box(settings, known)
         if role != "api":
             check_box(box)
+            check_host_network(box, known, settings)
         held = [process.descriptor] if process else []
         agents = stack.enter_context(closing(AcpAgents(known, settings.data, box=box, held=held)))
         commands = KeptCommands(held, box=box, around=known.build)
@@ -150,7 +156,9 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
             services.draining.set()
             driving.drain()
 
-        yield Service(app=create_app(services, metrics, role), feed=feed, tokens=tokens, drain=drain)
+        yield Service(
+            app=create_app(services, metrics, role), feed=feed, tokens=tokens, drain=drain, max_feeds=settings.max_feeds
+        )
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from ..domain.run import CoordinatorStarted
 from ..domain.run_records import RunArchived
 from ..domain.work_plan import SubtaskMoved
 from .held_effects import HeldView, held_after
-from .standing import STEERABLE, ChildStanding, Standing, after, child_after
+from .standing import ChildStanding, Standing, after, child_after
 from .view import Rows, View, deleted_run
 
 VERSION = 4
@@ -233,7 +233,7 @@ def _stood(row: RunDetail, standing: Standing) -> RunDetail:
         error=row.error if standing.status == "failed" else None,
         coordinator_status=standing.plan_status,
         coordinator_status_reason=standing.reason,
-        coordinator_steerable=standing.status in STEERABLE,
+        coordinator_steerable=standing.steerable,
         internal=msgspec.structs.replace(row.kept, standing=standing),
     )
 

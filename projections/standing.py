@@ -5,15 +5,15 @@ import msgspec
 from ..domain import fold
 from ..domain.assembly import Assembly
 from ..domain.child_run import ENDED, ChildRun, ChildStatus
+from ..domain.directive import CLOSED, DirectiveMoved, SteeringReceived
 from ..domain.event import Event, Fact, Text
 from ..domain.git import Commit
 from ..domain.run import TERMINAL, Run, RunStatus
+from ..domain.steerable import takes_words
 from ..domain.work_plan import PlanStatus, Subtask, SubtaskMoved, WorkPlan
 
 #: What is decided and done about a directive moves the directive. Its receipt is not among these: that may move the run.
 _OF_DIRECTIVES = frozenset({"coordinator.steering_decision", "coordinator.steering", "coordinator.revision_execution"})
-#: A coordinator in one of these can be steered.
-STEERABLE = frozenset[RunStatus]({"in_progress", "awaiting_review"})
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +28,13 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     stage: str | None = None
     terminal_stage: str | None = None
     status_reason: str | None = None
+    #: Whether it is being stopped.
+    stopping: bool = False
+
+    @property
+    def steerable(self) -> bool:
+        """Whether the coordinator's door takes words for the run now."""
+        return not self.stopping and takes_words(_run(self, None))
 
     @property
     def reason(self) -> str | None:
@@ -39,7 +46,10 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 def after(standing: Standing, fact: Fact) -> Standing:
     """Return the standing after a fact of the coordinator's own feed."""
-    if fact.event.OUTPUT or fact.topic in _OF_DIRECTIVES:
+    if fact.event.OUTPUT:
+        return standing
+    standing = msgspec.structs.replace(standing, stopping=_stopping(standing, fact.event))
+    if fact.topic in _OF_DIRECTIVES:
         return standing
     state = fold.evolve(_run(standing, fact.event), fact)
     plan = state.plan
@@ -52,10 +62,21 @@ def after(standing: Standing, fact: Fact) -> Standing:
         stage=plan.stage if plan else None,
         terminal_stage=plan.terminal_stage if plan else None,
         status_reason=plan.status_reason if plan else None,
+        stopping=standing.stopping,
     )
 
 
-def _run(standing: Standing, event: Event) -> Run:
+def _stopping(standing: Standing, event: Event) -> bool:
+    match event:
+        case SteeringReceived():
+            return standing.stopping or (event.verb == "stop" and event.target_scope.kind == "run")
+        case DirectiveMoved() if event.kind == "stop" and event.target_child_run_id is None:
+            return standing.stopping and event.status not in CLOSED
+        case _:
+            return standing.stopping
+
+
+def _run(standing: Standing, event: Event | None) -> Run:
     return Run(
         status=standing.status,
         result=standing.result,
@@ -64,7 +85,7 @@ def _run(standing: Standing, event: Event) -> Run:
     )
 
 
-def _plan(standing: Standing, event: Event) -> WorkPlan | None:
+def _plan(standing: Standing, event: Event | None) -> WorkPlan | None:
     if standing.plan_status is None:
         return None
     return WorkPlan(

@@ -9,7 +9,7 @@ from ..domain.work_plan import PlannedSubtask, SubtaskMoved, WorkPlanMade
 from .standing import Standing, after
 from .view import Rows, View, deleted_run
 
-VERSION = 2
+VERSION = 3
 
 
 class SubtaskRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -45,6 +45,8 @@ class WorkPlanView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     assembly_terminal_stage: str | None = None
     subtasks: tuple[SubtaskRow, ...]
     dependencies: tuple[DependencyRow, ...]
+    #: What was not as it had to be in the planner's answer, and what was made of it. Left out where there is nothing.
+    warnings: tuple[str | None, ...] | msgspec.UnsetType = msgspec.UNSET
     #: What the row remembers and nobody is shown: `shown` leaves it out.
     internal: Standing | msgspec.UnsetType = msgspec.UNSET
 
@@ -75,6 +77,7 @@ def _made(run_id: str, event: WorkPlanMade) -> WorkPlanView:
         dependencies=tuple(
             DependencyRow(subtask_id=e.subtask_id, depends_on_subtask_id=e.depends_on_subtask_id) for e in edges
         ),
+        warnings=tuple(warning.value for warning in event.warnings) or msgspec.UNSET,
         internal=Standing(),
     )
 

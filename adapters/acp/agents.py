@@ -14,6 +14,7 @@ from ..processes.box import Bare, Box
 from ..processes.homes import Homes
 from ..processes.proxy import Door
 from ..processes.surroundings import Surrounded, surrounded
+from .disk_watch import watch_disk
 from .session import AcpSession
 
 #: What an agent gets until its session is open, from its program's start on. Whoever ends it may wait for that long.
@@ -155,7 +156,10 @@ class AcpAgents:
         process.extend(self._until)  # it may have been renewed while this one started
         session = AcpSession(self._loop, process, request)
         self._sessions.add(session)
-        session.on_closed = lambda: self._forget(session, process, door)
+        watch = self._loop.create_task(
+            watch_disk(self._box, (work.inside.cwd, work.home), work.around.limits.disk_bytes, session.end_for)
+        )
+        session.on_closed = lambda: self._forget(session, process, door, watch)
         return session
 
     async def _open(self, work: Surrounded, request: SessionRequest, model: str | None) -> AcpSession:
@@ -171,7 +175,10 @@ class AcpAgents:
     def _deadline(self) -> float:
         return self._loop.time() + self._start_timeout_seconds
 
-    def _forget(self, session: AcpSession, process: AgentProcess, door: Door | None) -> None:
+    def _forget(
+        self, session: AcpSession, process: AgentProcess, door: Door | None, watch: "asyncio.Task[None]"
+    ) -> None:
+        watch.cancel()
         if door:
             door.end()
         self._sessions.discard(session)

@@ -18,6 +18,7 @@ from acp.schema import (
 from pydantic import ValidationError
 
 from ...application.agent_port import AgentFailed, AgentUpdate, SessionRequest, TurnEnded, TurnObserver
+from ...domain.personal_data import without_homes
 from ..processes.agent_process import NOT_STARTED, OUR_WORDS, AgentProcess
 from .opening import Opening
 from .transport import StdioTransport
@@ -142,6 +143,11 @@ class AcpSession:
             self._is_loading = False
         if model is not None:
             await opening.choose_model(model)
+
+    def end_for(self, failure: AgentFailed) -> None:
+        """Let whoever waits for the agent have this failure, and kill it."""
+        self._fail(failure)
+        self._begin_to_shut()
 
     def _opening(self, deadline: float) -> Opening:
         async def ask(method: str, params: dict[str, Any]) -> object:
@@ -329,7 +335,7 @@ class AcpSession:
             return AgentFailed("agent_protocol_error", str(self._transport.broken), retryable=False)
         if not self._process.exited.done():
             return AgentFailed("agent_protocol_error", "the agent closed its stdout and lives on", retryable=False)
-        words = self._process.last_words()
+        words = without_homes(self._process.last_words())
         code = self._process.exited.result()
         if code == NOT_STARTED and (told := words.rpartition(OUR_WORDS)[2]) != words:
             return AgentFailed("agent_not_installed", told, retryable=False)

@@ -9,7 +9,7 @@ import msgspec
 from ..log.event_codec import StoredText
 from ..log.merkle import NoHash
 from .entry import Bad, Entry, Unreadable, bad
-from .log import Opening, Progress, Source
+from .log import End, Opening, Progress, Source
 
 FORMAT = "steersman-audit@v1"
 #: The longest line that is read: an envelope and its texts, many times over.
@@ -116,6 +116,10 @@ class Bundle:
                     yield entry
                     facts, last = facts + 1, entry.position
         raise bad("the bundle was cut off", last + 1, "facts", "a last line", facts)
+
+    def end(self) -> End:
+        """Nothing is known but what was given."""
+        return End()
 
     def _open(self) -> IO[bytes]:
         try:

@@ -6,9 +6,10 @@ from typing import Protocol
 import msgspec
 
 from ...application.log_port import LogUnavailable
-from ...application.verdict import Finding, Label, Verdict
+from ...application.verdict import CHAIN, Finding, Label, Verdict, rests_on
 from ..log.merkle import Edge, NoHash, edge_root, grow, proves_consistency, proves_inclusion
-from ..log.signed_note import Checkpoint, NoteInvalid, bytes_of, parse_checkpoint
+from ..log.signed_note import Checkpoint, NoteInvalid, bytes_of, parse_checkpoint, parse_verifier_key
+from ..log.tree_heads import parse_tree_head
 from .entry import Bad, Checked, Entry, Unreadable, bad, check_entry, no_hash
 from .pinned_prefix import PinnedPrefix
 from .signers import Signers
@@ -16,6 +17,9 @@ from .steering import Steering
 
 #: Told after every so many facts how many there were.
 PROGRESS_EVERY = 500
+
+#: What is said of a part of a log that nobody vouches for as a whole.
+OPEN = "open at its end: nobody vouches that the run has no more facts than these"
 
 Progress = Callable[[int], object]
 
@@ -30,6 +34,17 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     #: From a smaller tree to that one, for a pin: its size, and hashes in base64.
     consistent_from: int | None = None
     consistency: tuple[str, ...] = ()
+    #: How many facts the run has in the tree of that checkpoint, signed. None: nobody vouches for where it ends.
+    tree_head: str | None = None
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True):
+    """What a source knows once everything it gave was found to be what was signed."""
+
+    #: How many facts the run has, learnt from every fact of the log. None: the source does not have them.
+    length: int | None = None
+    #: How many lines of the file of checkpoints nobody signed who may.
+    ignored: int = 0
 
 
 class Source(Protocol):
@@ -43,21 +58,28 @@ class Source(Protocol):
         """Give the facts in their order, and between them signed checkpoints at their sizes. Raises Unreadable, Bad."""
         ...
 
+    def end(self) -> End:
+        """Look at what is left, after all else was found right. Raises Unreadable, Bad."""
+        ...
+
 
 def audit(
     source: Source,
     *,
     pins: Sequence[str] = (),
+    keys: Sequence[str] = (),
     hmac_keys: Mapping[str, bytes] | None = None,
+    needs_key: bool = True,
     progress: Progress = lambda facts: None,
 ) -> Verdict:
     """
     Return what can be said about the facts of *source*; nothing it holds makes this raise.
 
     *pins* are checkpoints that the auditor kept: what is wrong lies behind the last of them that still holds.
-    *hmac_keys* are keys of the chain by their names.
+    *keys* are verifier keys that the auditor trusts: the log has to be signed by each, or by one that it handed over to.
+    *hmac_keys* are keys of the chain by their names; unless *needs_key*, they may be of another log.
     """
-    auditor = Auditor(source, pins, hmac_keys or {}, progress)
+    auditor = Auditor(source, pins, keys, Signers(hmac_keys or {}, needs_key=needs_key), progress)
     try:
         auditor.run()
     except Bad as error:
@@ -66,16 +88,28 @@ def audit(
         return auditor.verdict("tampered", no_hash(error).finding)
     except (Unreadable, LogUnavailable) as error:
         return auditor.verdict("unchecked", Finding(reason=str(error)))
-    return auditor.verdict("steered" if auditor.steering.count else "clean", None)
+    if auditor.steering.count:
+        return auditor.verdict("steered", None)
+    return (
+        auditor.verdict("open", Finding(reason=auditor.open_at)) if auditor.open_at else auditor.verdict("clean", None)
+    )
 
 
 class Auditor:
     """One audit, as far as it is."""
 
-    def __init__(self, source: Source, pins: Sequence[str], hmac_keys: Mapping[str, bytes], progress: Progress) -> None:
+    def __init__(
+        self,
+        source: Source,
+        pins: Sequence[str],
+        keys: Sequence[str],
+        signers: Signers,
+        progress: Progress,
+    ) -> None:
         self.steering = Steering()
-        self.signers = Signers(hmac_keys)
+        self.signers = signers
         self._source = source
+        self._keys = keys
         self._pins = sorted(pins, key=_pinned_size)
         #: By size: what a run's own proofs tell of the trees that were pinned.
         self._prefixes = {size: PinnedPrefix(size) for size in map(_pinned_size, self._pins)}
@@ -91,6 +125,9 @@ class Auditor:
         self._complete_to = 0
         #: The size of the last pin that held.
         self._pinned = 0
+        #: Why nobody can tell where the run ends; empty for a whole log, and for a run whose end is proved.
+        self.open_at = ""
+        self._ignored = 0
 
     def run(self) -> None:
         """Look at everything. Raises Bad, Unreadable."""
@@ -110,6 +147,7 @@ class Auditor:
     def verdict(self, label: Label, finding: Finding | None) -> Verdict:
         """Return the verdict as far as the audit came."""
         return Verdict(
+            rests_on=rests_on(self._pinned > 0, bool(self._keys)),
             verdict=label,
             run=self._opening.run,
             facts=self._facts,
@@ -118,8 +156,11 @@ class Auditor:
             erased=self._erased,
             origin=self.signers.origin,
             signing_key_ids=tuple(self.signers.signing_key_ids),
-            pinned=self._pinned > 0,
+            pinned=self._pinned > 0 or bool(self._keys),
+            open_at_end=bool(self.open_at),
+            ignored_checkpoints=self._ignored,
             chained=self.signers.chained,
+            not_checked=() if self.signers.chained else (CHAIN,),
             steering=self.steering.count,
             steps=self.steering.steps,
             finding=finding,
@@ -170,9 +211,10 @@ class Auditor:
             raise Unreadable(f"a checkpoint: {error}") from error
         if found.origin != self.signers.origin or found.size != self._edge.size:
             return  # of a history that was given up, or of another place: it says nothing here
-        if found.root != edge_root(self._edge):
-            self.signers.check_note(note, found.size)
-            self._compare(found, "the facts are not those that were signed", "root", self._vouched)
+        if not self.signers.is_signed(note):
+            self._ignored += 1  # anybody can write such a line: it neither accuses nor vouches
+            return
+        self._compare(found, "the facts are not those that were signed", "root", self._vouched)
         self._vouched = found.size
 
     def _finish(self) -> None:
@@ -180,14 +222,56 @@ class Auditor:
             missing = self._last + 1
             raise bad("facts that were signed are missing", missing, "size", self._end.size, self._last, self._end.size)
         if self._opening.run is not None and not self._complete_to:
+            self._check_end(self._source.end().length or 0)
             raise Unreadable("there are no facts of the run")
         if not self.signers.origin:
             raise Unreadable("there are no facts")
         self.signers.check_note(self._opening.checkpoint, self._end.size)
         if self._opening.run is None:
             self._compare(self._end, "the facts are not those that were signed", "root", self._vouched)
+        self._check_keys()
         self._check_pins(None)
         self.signers.end()
+        end = self._source.end()
+        self._ignored += end.ignored
+        if self._opening.run is not None:
+            self._check_end(end.length)
+
+    def _check_keys(self) -> None:
+        for key in self._keys:
+            try:
+                name, public = parse_verifier_key(key)
+            except NoteInvalid as error:
+                raise Unreadable(f"{error}: --key takes the verifier_key of GET /api/log/key") from error
+            if not self.signers.names(name, public):
+                raise bad("the log was never signed by the key that you trust", None, "key", key, self.signers.current)
+
+    def _check_end(self, length: int | None) -> None:
+        """Whether the run's facts end where the audited ones do: as the log as a whole shows, or as its signer says."""
+        if length is None:
+            length = self._signed_length()
+        if length is not None and length != self._complete_to:
+            raise bad("facts of the run are missing at its end", None, "root_sequence", length, self._complete_to)
+
+    def _signed_length(self) -> int | None:
+        note, run, end = self._opening.tree_head, self._opening.run, self._end
+        if note is None:
+            self.open_at = self.open_at or OPEN
+            return None
+        try:
+            found = parse_tree_head(note)
+        except NoteInvalid as error:
+            raise bad(
+                "what is kept as the head of the run's tree is none", None, "tree_head", "", str(error)
+            ) from error
+        if not self.signers.is_signed(note) or found.origin != self.signers.origin:
+            raise bad(
+                "the head of the run's tree is not signed by the log", None, "tree_head", self.signers.origin, note
+            )
+        if (found.run, found.size, found.root) != (run, end.size, end.root):
+            self.open_at = self.open_at or OPEN
+            return None
+        return found.length
 
     def _compare(self, signed: Checkpoint, reason: str, field: str, sound: int) -> None:
         root = edge_root(self._edge)
@@ -200,6 +284,10 @@ class Auditor:
         while self._pins and (upto is None or _pinned_size(self._pins[0]) <= upto):
             pin = self.signers.check_pin(self._pins.pop(0))
             kept = self.signers.kept.get(pin.origin, self._end.size)
+            if pin.size > kept and self._opening.run is not None and pin.origin == self.signers.origin:
+                # The bundle is older than the pin: no lie, but what the run did since it does not hold.
+                self.open_at = f"{OPEN}: the pin is of {pin.size} facts, and what is proved here ends at {kept}"
+                continue
             if pin.size > kept:
                 # Also when somebody accepted the loss: whoever pinned those facts has to hear of it.
                 raise bad("facts that were pinned are missing", kept + 1, "size", pin.size, kept, pin.size)

@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from ...application.receipt_detail import ReceiptDetail, receipt_detail
-from ...application.verdict import Verdict
+from ...application.verdict import Verdict, rests_on
 from ...domain.directive import SteeringReceived, directive_stream
 from ..log.event_codec import Envelope, StoredRow
 from ..log.merkle import leaf_hash, proves_inclusion
@@ -58,7 +58,15 @@ def check_receipt(document: bytes, verifier_key: str) -> Verdict:
     except Unreadable as error:
         return Verdict(verdict="unchecked", finding=bad(str(error), None, "").finding)
     # A MAC covers the one before, which no receipt holds: its key alone would not do.
-    return Verdict(verdict="steered", facts=1, size=size, steering=1, pinned=True, not_checked=("receiptHash",))
+    return Verdict(
+        rests_on=rests_on(has_pin=False, has_key=True),
+        verdict="steered",
+        facts=1,
+        size=size,
+        steering=1,
+        pinned=True,
+        not_checked=("receiptHash",),
+    )
 
 
 def _check(document: bytes, verifier_key: str) -> int:

@@ -18,6 +18,7 @@ from ..log.signed_note import (
     parse_checkpoint,
     parse_note,
     signers,
+    verifier_key,
 )
 from .entry import Checked, Unreadable, bad
 
@@ -27,7 +28,7 @@ Named = TypeVar("Named", LogOpened, LogKeyRotated)
 class Signers:
     """The keys by the facts that were read so far. *hmac_keys* are those that the auditor was given, by their names."""
 
-    def __init__(self, hmac_keys: Mapping[str, bytes]) -> None:
+    def __init__(self, hmac_keys: Mapping[str, bytes], *, needs_key: bool = True) -> None:
         self.origin = ""
         self.signing_key_ids: list[str] = []
         self.chained = 0
@@ -36,6 +37,7 @@ class Signers:
         self.kept: dict[str, int] = {}
         self._opened_at = 0
         self._hmac_keys = hmac_keys
+        self._needs_key = needs_key
         self._public: dict[tuple[str, bytes], bytes] = {}
         self._current = b""
         self._chain: bytes | None = None
@@ -75,6 +77,22 @@ class Signers:
             )
         return found
 
+    def is_signed(self, note: str) -> bool:
+        """Whether the key in force signed a note, of whatever kind."""
+        try:
+            return bool(signers(note, {key_hash(self.origin, self._current): self._current}))
+        except NoteInvalid:
+            return False
+
+    def names(self, name: str, public: bytes) -> bool:
+        """Whether the log of that name was signed by that key; each later one has it from the one before."""
+        return self._public.get((name, key_hash(name, public))) == public
+
+    @property
+    def current(self) -> str:
+        """The key in force, as programs for signed notes take it."""
+        return verifier_key(self.origin, self._current)
+
     def check_pin(self, pin: str) -> Checkpoint:
         """Return the checkpoint that the auditor brought, once a key of the log signed it. Raises Bad, Unreadable."""
         try:
@@ -93,7 +111,7 @@ class Signers:
 
     def end(self) -> None:
         """Nothing more is read. Raises Unreadable when keys were given and none of them was of use."""
-        if self._hmac_keys and not self.chained:
+        if self._needs_key and self._hmac_keys and not self.chained:
             raise Unreadable(f"the HMAC key is not the one that the log names ({self._chain_id})")
 
     def _open(self, fact: Checked) -> None:

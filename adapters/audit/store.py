@@ -1,36 +1,35 @@
 """A store as an auditor reads it: page by page, up to the head that it had when the audit began."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from ...domain.log import LogOpened
+from ...application.log_port import LogTampered
+from ...domain.log import LogKeyRotated, LogOpened
 from ..log.checkpoint_file import read_notes
 from ..log.event_codec import Envelope
-from ..log.head import FIRST_MAC, Head
+from ..log.head import FIRST_MAC, Head, Signer
 from ..log.merkle import Edge, consistency_path, edge_root, grow, inclusion_path, subtree_root
-from ..log.signed_note import NoteInvalid, base64_of, parse_checkpoint
+from ..log.sealing import Ring
+from ..log.signed_note import Checkpoint, NoteInvalid, base64_of, bytes_of, key_hash, parse_checkpoint, signers
+from ..log.tree_heads import sign_tree_head
 from .entry import Entry, Unreadable, bad
-from .log import Opening
+from .log import End, Opening
+from .tree_ends import RowRecorder, TreeEnds
 
 PAGE = 500
-#: How many checkpoints may stand in the file in another order than the log's: one for each process that writes.
-DISORDER = 64
 KEPT_HASHES = 4_096
 
 
-class EntryRecorder(Protocol):
+class EntryRecorder(RowRecorder, Protocol):
     """What is asked of a store for an audit."""
 
     def tree_head(self) -> Head:
         """Return the head of the log."""
-        ...
-
-    def hashes(self, level: int, first: int, count: int) -> list[bytes]:
-        """Return stored hashes of the tree."""
         ...
 
     def entries(self, root: str | None, after: int, limit: int) -> list[Entry]:
@@ -55,31 +54,61 @@ class EntryRecorder(Protocol):
 
 
 class WholeLog:
-    """Every fact of a store, and the checkpoints that were signed on the way; the store's own tree is checked too."""
+    """
+    Every fact of a store, and the checkpoints that were signed on the way; the store's own tree and head are checked too.
 
-    def __init__(self, recorder: EntryRecorder, checkpoints: Path | None) -> None:
+    *keys* are public keys that the auditor has beside those that the log names: a checkpoint that one of them signed counts,
+    whatever the log says of itself by now.
+    """
+
+    def __init__(self, recorder: EntryRecorder, checkpoints: Path | None, keys: Iterable[bytes] = ()) -> None:
         self._recorder = recorder
         self._checkpoints = checkpoints
+        self._keys = frozenset(keys)
         self._head = Head()
+        self._notes: list[str] = []
+        self._ignored = 0
 
     def opening(self) -> Opening:
         """Return the newest checkpoint: the larger one of the store's and the file's. What was given up is none."""
-        # The file first: what is in it was stored before, whoever writes at this moment.
-        largest: dict[str, str] = {}
-        for note in self._notes():
-            origin = parse_checkpoint(note).origin
-            largest[origin] = max(note, largest.get(origin, ""), key=_size)
+        # The file first: what is in it was stored before, whoever writes at this moment. The key that signed it is on the log
+        # by then; where it is not, because the store was put back, it may be one that the auditor has.
+        self._notes = sorted(read_notes(self._checkpoints), key=_size) if self._checkpoints is not None else []
+        own = self._recorder.log_entries()
         self._head = read_head_of(self._recorder)
-        given_up = set(_given_up(self._recorder.log_entries()))
-        kept = (note for origin, note in largest.items() if origin not in given_up)
-        newest = max((self._head.note, *kept), key=_size)
+        named = [found for _, found in _named(own)]
+        public = self._keys | {_public(found) for found in named}
+        opened = [found for found in named if isinstance(found, LogOpened)]
+        newest, known = self._head.note, {found.origin for found in opened} | {found.prior_origin for found in opened}
+        for origin in {parse_checkpoint(note).origin for note in self._notes}:
+            largest = self._largest(origin, public)
+            if largest and origin not in known:
+                raise bad("a key of the log's signed another log than the store holds", None, "origin", origin, largest)
+            if origin not in {found.prior_origin for found in opened}:
+                newest = max(newest, largest, key=_size)
         if not newest:
             raise Unreadable("nobody signed this log")
         return Opening(run=None, checkpoint=newest)
 
+    def end(self) -> End:
+        """Check the head, now that the facts are known to be those that were signed."""
+        check_head(self._head, self._recorder.log_entries())
+        return End(ignored=self._ignored)
+
+    def _largest(self, origin: str, public: AbstractSet[bytes]) -> str:
+        """Return the largest checkpoint of the file under this name that anybody signed who may; pass over those above it."""
+        for at in reversed(range(len(self._notes))):
+            note = self._notes[at]
+            if parse_checkpoint(note).origin == origin:
+                if _is_signed(note, origin, public):
+                    return note
+                self._ignored += 1
+                del self._notes[at]
+        return ""
+
     def items(self) -> Iterator[Entry | str]:
         """Give every row, and every checkpoint behind the row that it ends with."""
-        notes, after, edge, mac = self._sorted_notes(), 0, Edge(), self._head.mac
+        notes, after, edge, mac = iter(self._notes), 0, Edge(), self._head.mac
         note = next(notes, None)
         # Ends: every page is read behind the last, up to the head that was read first.
         while after < self._head.edge.size and (page := self._recorder.entries(None, after, PAGE)):
@@ -115,43 +144,70 @@ class WholeLog:
         if self._head.signer is not None and mac != self._head.mac:
             raise bad("the chain goes on from another MAC than the last fact's", edge.size, "head", mac, self._head.mac)
 
-    def _notes(self) -> Iterator[str]:
-        return iter(()) if self._checkpoints is None else read_notes(self._checkpoints)
-
-    def _sorted_notes(self) -> Iterator[str]:
-        """Give the notes by their sizes, as far as several processes can have mixed them up."""
-        waiting: list[str] = []
-        for note in self._notes():
-            waiting.append(note)
-            if len(waiting) >= 2 * DISORDER:
-                waiting.sort(key=_size)
-                yield from waiting[:DISORDER]
-                del waiting[:DISORDER]
-        yield from sorted(waiting, key=_size)
-
 
 class RunFacts:
-    """The facts of one coordinator's tree, each with its proof, and those that the log holds about itself."""
+    """
+    The facts of one coordinator's tree, each with its proof, and those that the log holds about itself.
 
-    def __init__(self, recorder: EntryRecorder, root: str, pin: str | None = None) -> None:
+    *ends* is what is known of the log as a whole already. With *ring* the opening says how many facts the tree has, signed:
+    so that a bundle is complete for somebody who does not have the log.
+    """
+
+    def __init__(
+        self,
+        recorder: EntryRecorder,
+        root: str,
+        pin: str | None = None,
+        *,
+        ends: TreeEnds | None = None,
+        ring: Ring | None = None,
+    ) -> None:
         self._recorder = recorder
         self._root = root
         self._pin = pin
+        self._ends = ends or TreeEnds()
+        self._ring = ring
+        #: The head that the facts were read up to.
+        self.head = Head()
+        self._tree_head: str | None = None
         self._size = 0
         # Facts that follow each other share most of their proofs.
         self._subtree = lru_cache(KEPT_HASHES)(self._read_subtree)
 
     def opening(self) -> Opening:
-        """Return the store's newest checkpoint, and how the pin leads to it."""
-        head = read_head_of(self._recorder)
+        """Return the store's newest checkpoint, how the pin leads to it, and where the run ends. Raises Bad with a ring."""
+        self.head = head = read_head_of(self._recorder)
         if not head.note:
             raise Unreadable("nobody signed this log")
         self._size = _size(head.note)
+        self._tree_head = self._signed_end()
+        opening = Opening(run=self._root, checkpoint=head.note, tree_head=self._tree_head)
         old = 0 if self._pin is None else _size(self._pin)
         if not 0 < old < self._size:
-            return Opening(run=self._root, checkpoint=head.note)
+            return opening
         hashes = tuple(base64_of(self._subtree(*part)) for part in consistency_path(old, self._size))
-        return Opening(run=self._root, checkpoint=head.note, consistent_from=old, consistency=hashes)
+        return msgspec.structs.replace(opening, consistent_from=old, consistency=hashes)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the opening that was given says, signed, where the run ends."""
+        return self._tree_head is not None
+
+    def end(self) -> End:
+        """Return how many facts the run has, now that its own are known to be those that were signed. Raises Bad."""
+        check_head(self.head, self._recorder.log_entries())
+        size = self.head.edge.size
+        _, mac = self._recorder.receipts([size]).get(size, (b"", None))
+        if mac != self.head.mac:
+            raise bad("the chain goes on from another MAC than the last fact's", size, "head", mac, self.head.mac)
+        return End(length=self._ends.length(self._recorder, self.head, self._root))
+
+    def _signed_end(self) -> str | None:
+        if self._ring is None:
+            return None
+        check_head(self.head, self._recorder.log_entries())
+        length = self._ends.length(self._recorder, self.head, self._root)
+        return sign_tree_head(self._ring, self.head, self._root, length)
 
     def items(self) -> Iterator[Entry | str]:
         """Give the rows by position; those that came after the checkpoint are left out."""
@@ -191,7 +247,9 @@ class RunFacts:
         try:
             return subtree_root(start, end, self._recorder.hashes)
         except LookupError as error:
-            raise Unreadable(f"the store holds no whole tree: {error}") from error
+            # Where the first fact is that is gone, only a look at all of them tells.
+            self._ends.length(self._recorder, self.head, self._root)
+            raise bad("a node of the stored tree is gone", None, "nodes", "", str(error)) from error
 
 
 def read_head_of(recorder: EntryRecorder) -> Head:
@@ -201,7 +259,7 @@ def read_head_of(recorder: EntryRecorder) -> Head:
         if head.note:
             parse_checkpoint(head.note)
         return head
-    except (IndexError, TypeError, ValueError, msgspec.MsgspecError) as error:
+    except (LogTampered, IndexError, NoteInvalid) as error:
         raise bad("the head of the store is gone or was changed", None, "head", "", str(error)) from error
 
 
@@ -214,16 +272,57 @@ def check_bounds(recorder: EntryRecorder) -> None:
         raise bad("the last fact is not where the head of the log says", last, "position", head, last)
 
 
-def _given_up(entries: Sequence[Entry]) -> Iterator[str]:
-    """Give the origins that the log says it left behind; whether it may say so, its signatures tell later."""
-    for entry in entries:
+def check_head(head: Head, own: Iterable[Entry]) -> None:
+    """
+    Raise Bad unless the head names who signs, as the log's *own* facts do, and its note is that signer's on all it holds.
+
+    Whoever appends next goes on from it: what stands there is as much part of the log as a fact.
+    """
+    expected: Signer | None = None
+    for position, named in _named(own):
+        if position <= head.edge.size:
+            origin = named.origin if isinstance(named, LogOpened) else expected.origin if expected else ""
+            expected = Signer(origin, named.signing_key_id, named.hmac_key_id, named.public_key)
+    if expected is None or head.signer != expected:
+        raise bad("the head names another signer than the log's own facts", None, "signer", expected, head.signer)
+    signed = Checkpoint(origin=expected.origin, size=head.edge.size, root=edge_root(head.edge))
+    try:
+        is_whole = parse_checkpoint(head.note) == signed
+    except NoteInvalid as error:
+        raise bad("the note of the head is no checkpoint", None, "note", signed.text, str(error)) from error
+    if not is_whole:
+        raise bad("the note of the head is not on what the head holds", None, "note", signed.text, head.note)
+    if not _is_signed(head.note, signed.origin, {bytes_of(expected.public_key)}):
+        raise bad("the note of the head is not signed by the log", None, "note", signed.origin, head.note)
+
+
+def _named(own: Iterable[Entry]) -> Iterator[tuple[int, LogOpened | LogKeyRotated]]:
+    """Give what the log's own facts say of who signs; whether they may say so, their signatures tell later."""
+    for entry in own:
         try:
             found = msgspec.json.decode(entry.state, type=Envelope)
-            prior = msgspec.json.decode(found.payload, type=LogOpened).prior_origin
+            if found.topic in (LogOpened.TOPIC, LogKeyRotated.TOPIC):
+                kind = LogOpened if found.topic == LogOpened.TOPIC else LogKeyRotated
+                named = msgspec.json.decode(found.payload, type=kind)
+                bytes_of(named.public_key)
+                yield found.position, named
         except (msgspec.MsgspecError, RecursionError, TypeError, ValueError):
             continue
-        if found.topic == LogOpened.TOPIC and prior is not None:
-            yield prior
+
+
+def _public(named: LogOpened | LogKeyRotated) -> bytes:
+    return bytes_of(named.public_key)
+
+
+def _is_signed(note: str, origin: str, public: Iterable[bytes]) -> bool:
+    """Whether one of these keys signed a note in the log's name."""
+    for key in public:
+        try:
+            if signers(note, {key_hash(origin, key): key}):
+                return True
+        except NoteInvalid:
+            continue
+    return False
 
 
 def _size(note: str) -> int:

@@ -14,6 +14,7 @@ from typing import IO, Any, TypeVar, cast
 import msgspec
 
 from ..processes.box import Box, Inside, Mount, begin
+from .large_files import take_large
 from .program import CHUNK_BYTES, NOTHING_RUNS, GitFailed, Program, Words, end_group, ending, environment, find_git
 from .removal import remove_tree
 
@@ -32,7 +33,7 @@ STALE_SECONDS = 24 * 3600.0
 T = TypeVar("T")
 
 
-class Unable(Exception):
+class Unable(OSError):
     """The program inside could not do it. `code` is its word for why."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -104,6 +105,8 @@ class Boxed:
         """
         Run a program to its end; the pack that it hands over is stored by *into*, checked object by object.
 
+        Before the pack come large files, as LFS keeps them, each as long as the answer says.
+
         Raises Unable, GitFailed.
         """
         inside = Inside(cwd=cwd, env=environment(), mounts=tuple(mounts), as_owner=as_owner)
@@ -122,6 +125,7 @@ class Boxed:
             said = _parsed(line)
             if said is not None and "error" not in said and into is not None:
                 try:
+                    take_large(process.stdout, said.get("large", ()), into.path("lfs"), limit_bytes)
                     kept = _store(into, process.stdout, limit_bytes)
                 except GitFailed as failed:
                     stored = failed
@@ -158,6 +162,7 @@ def _store(git: Program, pack: IO[bytes], limit_bytes: int) -> tuple[str, ...]:
     head = pack.read(CHUNK_BYTES)
     if not head:
         return ()
+    _let_go(git)
     # The signature, the format, then how many objects there are.
     few = head[:4] == b"PACK" and int.from_bytes(head[8:12]) < LOOSE_OBJECTS and len(head) < CHUNK_BYTES
     arguments = ("unpack-objects", "-q", "--strict")
@@ -185,6 +190,14 @@ def _store(git: Program, pack: IO[bytes], limit_bytes: int) -> tuple[str, ...]:
     if output[:1] == ["keep"]:
         return (git.path("objects", "pack", f"pack-{output[1]}.keep"),)
     return ()
+
+
+def _let_go(git: Program) -> None:
+    """Let packs go that are kept for a call of ours which died long ago: what a ref leads to stays all the same."""
+    for keep in Path(git.path("objects", "pack")).glob("*.keep"):
+        with suppress(OSError):
+            if time.time() - keep.stat().st_mtime > STALE_SECONDS and keep.read_bytes().strip() == KEEP.encode():
+                keep.unlink()
 
 
 def missing(git: Program, commit: str, parents: Sequence[str]) -> str:

@@ -66,7 +66,8 @@ def _remove(top: int, name: str, count: int) -> int:
                             raise
     finally:
         os.close(inner)
-    os.rmdir(name, dir_fd=top)
+    with suppress(FileNotFoundError):
+        os.rmdir(name, dir_fd=top)
     return count
 
 

@@ -1,6 +1,7 @@
 """What the files of a workplace are worth: staged in a box, and taken into the project as one checked pack."""
 
 import os
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -69,9 +70,14 @@ def stage(
             "strict": strict,
             "hashes": hashes,
             "hands_over": into is not None,
+            "large": os.path.join(opened.common, "lfs") if _uses_lfs(found.settings) else None,
         }
         mounts = [Mount(source=workplace), Mount(source=room, writable=True), *lent(opened)]
         return boxed.ask("stage", question, mounts, workplace, into, limits.commit_bytes * 2)
+
+
+def _uses_lfs(settings: Sequence[tuple[str, str]]) -> bool:
+    return any(name.startswith("filter.lfs.") for name, _ in settings)
 
 
 def lent(opened: Opened) -> list[Mount]:

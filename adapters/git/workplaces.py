@@ -21,7 +21,6 @@ from .boxed import Boxed, Unable
 from .configuration import Behaviour, behaviour, origin, written
 from .inside.shell import make_git_directory
 from .inspection import Opened, admin_entries, is_directory, root_of
-from .program import GitFailed
 from .refs import BASES, TAKEN, MayMove, branch_ref, delete_ref, read_ref, set_ref
 from .removal import remove_tree
 from .staging import lent
@@ -118,7 +117,7 @@ def make(boxed: Boxed, opened: Opened, workplace: Path, base: str, may_move: May
         finish(workplace, base)
     except Unable as unable:
         raise WorkplaceUnmade(unable.code, f"{workplace} could not be made: {unable}") from unable
-    except (GitConflict, GitFailed) as error:
+    except (GitConflict, OSError) as error:
         raise WorkplaceUnmade("workplace_unmade", f"{workplace} could not be made: {error}") from error
 
 

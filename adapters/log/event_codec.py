@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ...application.log_port import Undecodable
+from ...application.log_port import Forged, Undecodable
 from ...domain.event import Draft, Event, Fact, Text, Unknown, map_texts
 from ..secret_shapes import redact
 
@@ -71,6 +71,13 @@ class StoredRow(msgspec.Struct, frozen=True):
     position: int
     run: str | None
     state: bytes
+    #: The entry's MAC, and that of the entry before it; None: nobody asked for them.
+    mac: bytes | None = None
+    previous_mac: bytes | None = None
+
+
+class WordsForged(ValueError):
+    """The words beside a fact are not those that its envelope names."""
 
 
 class EventCodec:
@@ -117,22 +124,27 @@ class EventCodec:
             texts=tuple(texts.values()),
         )
 
-    def decode(self, row: StoredRow, words: Mapping[str, bytes]) -> Fact:
+    def decode(self, row: StoredRow, words: Mapping[str, StoredText]) -> Fact:
         """
         Return the stored fact; a text whose digest *words* does not know was erased and is `Text(None)`.
 
         Raises:
+            Forged: words are not those that the envelope names.
             Undecodable: the bytes are not an envelope, or not the payload that their topic promises.
         """
         try:
             envelope = self._envelopes.decode(row.state)
             if envelope.v != ENVELOPE_VERSION:
                 raise ValueError(f"envelope version {envelope.v}")
+            for text in words.values():
+                _check_words(text)
             return _fact(envelope, self._event(envelope, words))
+        except WordsForged as error:
+            raise Forged(row.position, row.run, str(error)) from error
         except Exception as error:  # an upcast may fail in any way; the fault stays this one fact's
             raise Undecodable(row.position, row.run, f"{type(error).__name__}: {error}") from error
 
-    def _event(self, envelope: Envelope, words: Mapping[str, bytes]) -> Event:
+    def _event(self, envelope: Envelope, words: Mapping[str, StoredText]) -> Event:
         payload = self._payloads.decode(envelope.payload)
         kind = self._catalogue.get(envelope.topic)
         if kind is None:
@@ -184,7 +196,7 @@ def _refuse_inexact(value: Any) -> None:
         raise TypeError(f"a fact cannot hold a {type(value).__name__}")
 
 
-def _put_back(wanted: type, found: Any, words: Mapping[str, bytes]) -> Text:
+def _put_back(wanted: type, found: Any, words: Mapping[str, StoredText]) -> Text:
     if wanted is not Text:
         raise TypeError(f"a fact cannot hold a {wanted.__name__}")
     digest: object = found["digest"]
@@ -193,7 +205,16 @@ def _put_back(wanted: type, found: Any, words: Mapping[str, bytes]) -> Text:
     if not isinstance(digest, str):
         raise TypeError("a text's digest is a string")
     stored = words.get(digest)
-    return Text(None if stored is None else stored.decode())
+    return Text(None if stored is None else stored.words.decode())
+
+
+def _check_words(text: StoredText) -> None:
+    """Raise WordsForged for words that are not those of their digest: SQLite keeps any type in any column."""
+    salt, words = cast("object", text.salt), cast("object", text.words)
+    if not isinstance(salt, bytes) or not isinstance(words, bytes):
+        raise WordsForged("words or their salt are no bytes")
+    if hashlib.sha256(salt + words).hexdigest() != text.digest:
+        raise WordsForged("the words are not those of their digest")
 
 
 def _fact(envelope: Envelope, event: Event) -> Fact:

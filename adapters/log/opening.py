@@ -1,6 +1,7 @@
 """Open a log to be written: with the keys that it names, and only if the store holds what was signed last."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from uuid import uuid4
 
 import msgspec
@@ -58,7 +59,7 @@ def sealed_by(ring: Keyring, file: CheckpointFile) -> Opens:
     def opens(recorder: Recorder, clock: Clock) -> Sealing:
         reason = put_back(recorder, ring, file)
         if reason is not None:
-            return RolledBack(reason)
+            return RolledBack(reason, ring)
         head = recorder.tree_head()
         if head.signer is None:
             if head.edge.size:
@@ -82,7 +83,7 @@ def put_back(recorder: Recorder, ring: Keyring, file: CheckpointFile) -> str | N
     Raises KeysRefused when keys that are not in the ring have signed more than the store holds.
     """
     # The file first: what is in it was stored before, whoever writes at this moment.
-    newest, claimed = _newest(ring, file), _claimed(file)
+    newest, claimed = _newest(ring, file), _claimed(ring, file)
     head = recorder.tree_head()
     if head.signer is not None:
         _refuse_older_keys(ring, file, head, newest.get(head.signer.origin), claimed.get(head.signer.origin, 0))
@@ -123,12 +124,17 @@ def _refuse_older_keys(ring: Keyring, file: CheckpointFile, head: Head, ours: Si
         )
 
 
-def _claimed(file: CheckpointFile) -> dict[str, int]:
-    """Return the size of the largest checkpoint under each name near the end of the file, whoever signed it."""
-    sizes = dict[str, int]()
+def _claimed(ring: Keyring, file: CheckpointFile) -> dict[str, int]:
+    """
+    Return the size of the largest checkpoint under each name near the end of the file that may be signed: by a key of ours,
+    or by one that we do not have. A line with a wrong signature by our key anybody can have written: it says nothing.
+    """
+    keys, sizes = ring.all(), dict[str, int]()
     for note in read_notes(file.path, tail=TAIL_BYTES):
         found = parse_checkpoint(note)
-        sizes[found.origin] = max(found.size, sizes.get(found.origin, 0))
+        with suppress(NoteInvalid):
+            signers(note, {key_hash(found.origin, each.public): each.public for each in keys})
+            sizes[found.origin] = max(found.size, sizes.get(found.origin, 0))
     return sizes
 
 

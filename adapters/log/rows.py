@@ -8,9 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+import msgspec
 from eventsourcing.persistence import ProgrammingError, StoredEvent
 
-from ...application.log_port import Answered
+from ...application.log_port import Answered, LogTampered
 from ...domain.log import LOG_STREAM
 from ..audit.entry import ENTRY_COLUMNS, Entry, entry_of
 from .event_codec import StoredRow, StoredText
@@ -54,6 +55,13 @@ SELECT_ROWS: Mapping[Order, str] = {
     "run_sequence": "run = ? AND run_sequence > ? ORDER BY run_sequence",
     "root_sequence": "root = ? AND root_sequence > ? AND NOT is_output ORDER BY root_sequence",
 }
+# With the MAC of the entry before, which an entry's own covers; and how far the head vouches. As a condition that would lead
+# PostgreSQL to another index.
+ROW_COLUMNS: Final = (
+    "position, run, state, mac,"
+    " (SELECT mac FROM events AS before WHERE before.position = events.position - 1) AS previous_mac,"
+    " (SELECT position FROM head) AS vouched"
+)
 
 
 def fact_rows(numbered: Numbered) -> list[tuple[Any, ...]]:
@@ -114,6 +122,22 @@ def read_answer(row: Sequence[Any] | None) -> Answered | None:
     return Answered(body_digest=row[0], status=row[1], answer=row[2], position=row[3])
 
 
+def stored_head(rows: Sequence[Sequence[Any]]) -> Head:
+    """Return the head that SELECT_HEAD found. Raises LogTampered for what is none: SQLite keeps any type in any column."""
+    try:
+        return read_head(*rows[0])
+    except (IndexError, TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise LogTampered(f"the head of the log is gone or was changed: {error}") from error
+
+
+def stored_number(rows: Sequence[Sequence[Any]]) -> int:
+    """Return the one number that was found, 0 for none. Raises LogTampered."""
+    found = rows[0][0] if rows else ""
+    if found is not None and not isinstance(found, int):
+        raise LogTampered(f"where a number is kept the store holds {str(found)[:40]!r}")
+    return found or 0
+
+
 class LogRows(ABC):
     """The reading half of a Recorder, over whatever runs a statement."""
 
@@ -131,21 +155,22 @@ class LogRows(ABC):
     def rows(self, order: Order, name: str, after: int, limit: int) -> list[StoredRow]:
         """Return the facts that *order* and *name* select, ascending from *after*."""
         found = self._select(
-            f"SELECT position, run, state FROM events WHERE {SELECT_ROWS[order]} LIMIT ?", (name, after, max(limit, 0))
+            f"SELECT {ROW_COLUMNS} FROM events WHERE {SELECT_ROWS[order]} LIMIT ?", (name, after, max(limit, 0))
         )
-        return [StoredRow(*row) for row in found]
+        # Only what the head vouches for is a fact: another row somebody has put there. It can only stand behind all others.
+        return [StoredRow(*row) for *row, vouched in found if isinstance(vouched, int) and 1 <= row[0] <= vouched]
 
-    def words(self, positions: Sequence[int]) -> dict[int, dict[str, bytes]]:
-        """Return the words of these facts that are not erased."""
-        words: dict[int, dict[str, bytes]] = {}
-        statement = f"SELECT position, digest, words FROM texts WHERE position {self.AMONG}"
-        for position, digest, text in self._select(statement, (self._list(positions),)):
-            words.setdefault(position, {})[digest] = text
+    def words(self, positions: Sequence[int]) -> dict[int, dict[str, StoredText]]:
+        """Return the words of these facts that are not erased, with what their digests cover."""
+        words: dict[int, dict[str, StoredText]] = {}
+        statement = f"SELECT position, digest, salt, words FROM texts WHERE position {self.AMONG}"
+        for position, *text in self._select(statement, (self._list(positions),)):
+            words.setdefault(position, {})[text[0]] = StoredText(*text)
         return words
 
     def head(self) -> int:
         """Return the last durable position."""
-        return self._select("SELECT position FROM head", ())[0][0]
+        return stored_number(self._select("SELECT position FROM head", ()))
 
     def bounds(self) -> tuple[int, int, int]:
         """Return the head's position, and the first and the last one that a row has."""
@@ -154,11 +179,11 @@ class LogRows(ABC):
 
     def run_head(self, run: str) -> int:
         """Return the run's last run_sequence."""
-        return self._select("SELECT max(run_sequence) FROM events WHERE run = ?", (run,))[0][0] or 0
+        return stored_number(self._select("SELECT max(run_sequence) FROM events WHERE run = ?", (run,)))
 
     def tree_head(self) -> Head:
         """Return the head."""
-        return read_head(*self._select(SELECT_HEAD, ())[0])
+        return stored_head(self._select(SELECT_HEAD, ()))
 
     def hashes(self, level: int, first: int, count: int) -> list[bytes]:
         """Return stored hashes of the tree."""

@@ -22,8 +22,25 @@ REMEDY = (
 )
 
 
+class Ring(Protocol):
+    """Where keys are kept."""
+
+    def get(self, signing_id: str, hmac_id: str) -> LogKeys:
+        """Return a pair of keys by its ids. Raises KeysRefused."""
+        ...
+
+    def all(self) -> Sequence[LogKeys]:
+        """Return every pair of keys that is here. Raises KeysRefused."""
+        ...
+
+
 class Sealing(Protocol):
     """What stands between numbering a batch and writing it."""
+
+    @property
+    def ring(self) -> Ring | None:
+        """The keys that are at hand: to check what is read, and, unless the store was put back, to sign what is asked for."""
+        ...
 
     @property
     def rolled_back(self) -> str | None:
@@ -44,9 +61,12 @@ class Sealing(Protocol):
 
 
 class Unsealed:
-    """No keys: for a log that only somebody who has them may write, and for tests of other things."""
+    """Nobody writes a signed log through it: it is for readers, and for tests of other things. *ring* checks what is read."""
 
     rolled_back: str | None = None
+
+    def __init__(self, ring: Ring | None = None) -> None:
+        self.ring = ring
 
     def ready(self) -> None:
         """Everything may be stored."""
@@ -63,21 +83,14 @@ class Unsealed:
 UNSEALED = Unsealed()
 
 
-class Ring(Protocol):
-    """Where keys are kept."""
-
-    def get(self, signing_id: str, hmac_id: str) -> LogKeys:
-        """Return a pair of keys by its ids. Raises KeysRefused."""
-        ...
-
-
 class Sealed:
     """The keys that the head names, from the ring; when another process rotates them, the next batch takes the new."""
 
     def __init__(
         self, ring: Ring, signer: Signer, file: CheckpointFile | None = None, stored: Head | None = None
     ) -> None:
-        self.ring = ring
+        self.ring: Ring | None = ring
+        self._ring = ring
         self.file = file
         self._lock = Lock()
         self._signer = signer
@@ -102,7 +115,7 @@ class Sealed:
                 raise LogUnavailable("this log is not signed, or its head was changed")
             if signer != self._signer:
                 try:
-                    self._keys = self.ring.get(signer.signing_id, signer.hmac_id)
+                    self._keys = self._ring.get(signer.signing_id, signer.hmac_id)
                 except KeysRefused as error:
                     raise LogUnavailable(str(error)) from error
                 self._signer = signer
@@ -131,8 +144,9 @@ class Sealed:
 class RolledBack:
     """The store is not what was signed last: it may be read, and nothing is stored."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, ring: Ring | None = None) -> None:
         self.rolled_back = _with_remedy(reason)
+        self.ring = ring
 
     def ready(self) -> None:
         """Refuse. Raises LogRolledBack."""
@@ -150,6 +164,7 @@ class Handover:
     """One batch that changes who signs: it opens the log, or takes new keys. Its checkpoint is signed by all of *keys*."""
 
     rolled_back: str | None = None
+    ring: Ring | None = None
 
     def __init__(self, signer: Signer, *keys: LogKeys, after: Signer | None, file: CheckpointFile | None) -> None:
         self._signer = signer
@@ -188,6 +203,10 @@ class OneKey:
         if (signing_id, hmac_id) != (self.keys.signing_id, self.keys.hmac_id):
             raise KeysRefused(f"key {signing_id} is not here")
         return self.keys
+
+    def all(self) -> Sequence[LogKeys]:
+        """Return the one pair."""
+        return [self.keys]
 
 
 def signer_of(origin: str, keys: LogKeys) -> Signer:

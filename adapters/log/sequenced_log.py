@@ -48,7 +48,7 @@ class SequencedLog(StoredLog):
             recorder.close()
             raise
         super().__init__(
-            recorder, EventCodec(catalogue), Sequencer(recorder, clock, announce, sealing, observer), clock
+            recorder, EventCodec(catalogue), Sequencer(recorder, clock, announce, sealing, observer), clock, sealing
         )
         self._sealing = sealing
 

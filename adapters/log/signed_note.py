@@ -19,7 +19,7 @@ KEY_HASH_BYTES = 4
 MAX_SIGNATURES = 100
 #: The longest note that is read at all.
 MAX_NOTE_CHARACTERS = 100_000
-_DASH = "\u2014 "
+DASH = "\u2014 "
 
 
 class NoteInvalid(ValueError):
@@ -93,7 +93,7 @@ def endorsement(origin: str, public: str) -> str:
 def sign_text(text: str, name: str, *keys: Ed25519PrivateKey) -> str:
     """Return a note with a signature by each key."""
     signed = text.encode()
-    lines = (f"{_DASH}{name} {base64_of(_key_hash_of(name, key) + key.sign(signed))}\n" for key in keys)
+    lines = (f"{DASH}{name} {base64_of(_key_hash_of(name, key) + key.sign(signed))}\n" for key in keys)
     return f"{text}\n{''.join(lines)}"
 
 
@@ -125,7 +125,7 @@ def parse_checkpoint(note: str) -> Checkpoint:
     root = bytes_of(lines[2])
     if len(root) != HASH_BYTES:
         raise NoteInvalid("a root has 32 bytes")
-    return Checkpoint(origin=lines[0], size=_decimal(lines[1]), root=root)
+    return Checkpoint(origin=lines[0], size=decimal(lines[1]), root=root)
 
 
 def signers(note: str, keys: Mapping[bytes, bytes]) -> frozenset[bytes]:
@@ -156,14 +156,15 @@ def proof_text(proof: Proof) -> str:
 
 
 def _signature(line: str) -> Signature:
-    name, separator, encoded = line.removeprefix(_DASH).partition(" ")
+    name, separator, encoded = line.removeprefix(DASH).partition(" ")
     found = bytes_of(encoded)
-    if not line.startswith(_DASH) or not separator or not name or len(found) < KEY_HASH_BYTES + 1:
+    if not line.startswith(DASH) or not separator or not name or len(found) < KEY_HASH_BYTES + 1:
         raise NoteInvalid("a line of signatures is none")
     return Signature(name, found[:KEY_HASH_BYTES], found[KEY_HASH_BYTES:])
 
 
-def _decimal(text: str) -> int:
+def decimal(text: str) -> int:
+    """Return a number as these formats write it. Raises NoteInvalid."""
     if not text.isascii() or not text.isdigit() or len(text) > 18 or (text != "0" and text.startswith("0")):
         raise NoteInvalid(f"{text[:20]!r} is no number")
     return int(text)

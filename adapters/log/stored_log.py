@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 from eventsourcing.domain import EventSourcingError
 from eventsourcing.persistence import (
@@ -15,15 +15,23 @@ from eventsourcing.persistence import (
     ProgrammingError,
 )
 
-from ...application.log_port import Answered, Append, Conflict, LogUnavailable, Undecodable
+from ...application.log_port import (
+    Answered,
+    Append,
+    Conflict,
+    Forged,
+    LogUnavailable,
+    Undecodable,
+)
 from ...application.ports import Clock
 from ...domain.event import Fact
 from ..audit.entry import Entry
-from .event_codec import EventCodec, StoredRow, stored_time
+from .chain_check import ChainCheck, with_macs
+from .event_codec import EventCodec, StoredRow, StoredText, stored_time
 from .head import Head
 from .numbering import AnswerKey, Known, Numbered, Outcome, Prepared, Stored, Wanted, number, prepare, wanted
 from .proofs import StoredProofs
-from .sealing import UNSEALED, Sealing
+from .sealing import UNSEALED, Ring, Sealing, Unsealed
 
 #: How long the answer to a request is kept for its repetitions.
 ANSWERS_KEPT = timedelta(hours=24)
@@ -60,7 +68,7 @@ class Recorder(Protocol):
         """Return the facts of the log, stream, run or tree (without output) called *name*, ascending from *after*."""
         ...
 
-    def words(self, positions: Sequence[int]) -> dict[int, dict[str, bytes]]:
+    def words(self, positions: Sequence[int]) -> dict[int, dict[str, StoredText]]:
         """Return the words of these facts that are not erased, by position and digest."""
         ...
 
@@ -126,6 +134,11 @@ def unsealed(recorder: Recorder, clock: Clock) -> Sealing:
     return UNSEALED
 
 
+def to_read(ring: Ring) -> Opens:
+    """Return what opens a log to read it: with what keys there are, what is read is checked."""
+    return lambda recorder, clock: Unsealed(ring)
+
+
 class Sequencing(Protocol):
     """What puts appends one after the other."""
 
@@ -177,39 +190,42 @@ def translated() -> Generator[None]:
 class StoredLog(StoredProofs):
     """An EventLog. The store, the codec and the sequencing are handed in."""
 
-    def __init__(self, recorder: Recorder, codec: EventCodec, sequencing: Sequencing, clock: Clock) -> None:
-        super().__init__(recorder)
+    def __init__(
+        self, recorder: Recorder, codec: EventCodec, sequencing: Sequencing, clock: Clock, sealing: Sealing = UNSEALED
+    ) -> None:
+        super().__init__(recorder, sealing)
         self._recorder = recorder
         self._codec = codec
         self._sequencing = sequencing
         self._clock = clock
+        self._chain = ChainCheck(recorder, sealing.ring) if sealing.ring is not None else None
 
     def append(self, append: Append) -> Sequence[Fact]:
         """Store the drafts as consecutive facts; see the port. Raises TypeError, ValueError for what cannot be stored."""
         prepared = prepare(append, self._codec)
         stored = self._sequencing.append(prepared)
         if stored.is_repeat:
-            return self._facts(stored.rows)
+            return self._facts(with_macs(self._recorder, stored.rows) if self._chain else stored.rows)
         return [
-            self._codec.decode(row, {text.digest: text.words for text in fact.texts})
+            self._codec.decode(row, {text.digest: text for text in fact.texts})
             for row, fact in zip(stored.rows, prepared.facts, strict=True)
         ]
 
     def read(self, after: int = 0, limit: int = 500) -> Sequence[Fact]:
         """Return facts of the whole log in position order, those greater than *after*."""
-        return self._facts(self._recorder.rows("position", "", after, limit))
+        return self._read("position", "", after, limit)
 
     def read_stream(self, stream: str, after: int = 0, limit: int = 500) -> Sequence[Fact]:
         """Return a stream's facts in version order, those with a version greater than *after*."""
-        return self._facts(self._recorder.rows("version", stream, after, limit))
+        return self._read("version", stream, after, limit)
 
     def read_run(self, run: str, after: int = 0, limit: int = 500) -> Sequence[Fact]:
         """Return one run's facts, output included, with a run_sequence greater than *after*."""
-        return self._facts(self._recorder.rows("run_sequence", run, after, limit))
+        return self._read("run_sequence", run, after, limit)
 
     def read_tree(self, root: str, after: int = 0, limit: int = 500) -> Sequence[Fact]:
         """Return the non-output facts of a coordinator's tree with a root_sequence greater than *after*."""
-        return self._facts(self._recorder.rows("root_sequence", root, after, limit))
+        return self._read("root_sequence", root, after, limit)
 
     def head(self) -> int:
         """Return the position of the last durable fact, 0 if there is none."""
@@ -241,16 +257,54 @@ class StoredLog(StoredProofs):
         self._sequencing.close()
         self._recorder.close()
 
+    def _read(self, order: Order, name: str, after: int, limit: int) -> list[Fact]:
+        """Return facts, none of which stands where it was not written."""
+        rows, last = self._recorder.rows(order, name, after, limit), max(after, 0)
+        if self._chain is not None and order == "position" and rows and rows[0].position != last + 1:
+            raise self._alarmed(Forged(last + 1, None, "it is gone"))
+        facts = self._facts(rows)
+        if self._chain is None:
+            return facts
+        for at, fact in enumerate(facts):
+            fault = _misplaced(fact, order, name, last)
+            if fault is not None:
+                if at:
+                    return facts[:at]
+                raise self._alarmed(Forged(fact.position if order != "position" else last + 1, fact.run, fault))
+            last = getattr(fact, order)
+        return facts
+
     def _facts(self, rows: Sequence[StoredRow]) -> list[Fact]:
         # Only an envelope that names a digest has words beside it: most pages need one query, not two.
-        positions = [row.position for row in rows if b'"digest"' in row.state]
+        positions = [row.position for row in rows if _names_words(row)]
         words = self._recorder.words(positions) if positions else {}
         facts: list[Fact] = []
         for row in rows:
             try:
+                fault = None if self._chain is None else self._chain.fault(row)
+                if fault is not None:
+                    raise self._alarmed(Forged(row.position, row.run, fault))
                 facts.append(self._codec.decode(row, words.get(row.position, {})))
-            except Undecodable:
+                self._sound(row.position)
+            except Undecodable as error:
                 if not facts:
-                    raise
+                    raise self._alarmed(error) from error.__cause__
                 break  # whoever reads on from the last good fact meets the bad one first, and is told
         return facts
+
+
+def _names_words(row: StoredRow) -> bool:
+    state = cast("object", row.state)  # SQLite keeps any type in any column
+    return isinstance(state, bytes) and b'"digest"' in state
+
+
+def _misplaced(fact: Fact, order: Order, name: str, last: int) -> str | None:
+    """Return why a fact, which is what it was, does not belong where it was found behind *last*; None if it does."""
+    found = {"position": "", "version": fact.stream, "run_sequence": fact.run, "root_sequence": fact.root}[order]
+    if found != name:
+        return f"it is of {found}, not of {name}"
+    place = getattr(fact, order)
+    # What an agent said is left out of a tree, so its numbers have holes.
+    if place != last + 1 and not (order == "root_sequence" and place > last):
+        return f"where the {order} {last + 1} should be it has {place}"
+    return None

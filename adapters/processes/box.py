@@ -32,6 +32,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     open_files: int = 16_384
     #: What /tmp and /dev/shm hold, each; it is memory.
     scratch_bytes: int = 4 * 1024**3
+    #: What an agent's workplace and home hold together, before it is ended. Whoever runs it looks at that now and then.
+    disk_bytes: int = 64 * 1024**3
 
 
 class Inside(msgspec.Struct, frozen=True, kw_only=True):

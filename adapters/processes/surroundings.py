@@ -24,6 +24,7 @@ class Surrounded(msgspec.Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     inside: Inside
     around: Surroundings
+    home: Path
 
     async def open_door(self, box: Box) -> Door | None:
         """Return the proxy that the command needs, which whoever starts it ends afterwards."""
@@ -75,4 +76,4 @@ def surrounded(
         reach=near_ports(around.ways_out().reach, PROXY_PORT) if around.network == "proxy" else (),
         limits=around.limits,
     )
-    return Surrounded(argv=words, inside=inside, around=around)
+    return Surrounded(argv=words, inside=inside, around=around, home=home)

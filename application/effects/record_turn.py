@@ -21,7 +21,7 @@ from ...domain.agent_output import (
 )
 from ...domain.child_run import ENDED, output_stream
 from ...domain.event import Draft, Event, Text
-from ...domain.personal_data import redact_personal
+from ...domain.personal_data import redact_personal, without_homes
 from ...domain.rejected import Busy
 from ...domain.run import Run, deletion_stream, run_stream
 from ..agent_port import AgentUpdate, PermissionAsked
@@ -42,6 +42,8 @@ MAX_LAST_WORDS = 500
 
 log = structlog.get_logger(__name__)
 
+#: What a record costs besides its words: one without any takes as much room on the log, and as much time.
+RECORD_BYTES = 512
 _KINDS = {"message": MessageDelta, "thought": Intent, "plan": Intent, "stderr": ToolOutput}
 
 
@@ -100,7 +102,7 @@ class TurnRecorder:
                 self._gather(update.kind, update.text)
             else:
                 self._flush(hold=update.kind == "usage")
-                self._store([self._event(update)], len(update.text))
+                self._store([self._event(update)], len(update.title.encode(errors="replace")) + len(update.text))
 
     def permission(self, asked: PermissionAsked) -> bool:
         """Grant what the run grants by itself, but no command that a person has to see; deny the rest."""
@@ -191,7 +193,7 @@ class TurnRecorder:
     def _store(self, events: Sequence[Event], size: int) -> None:
         if self._used > self._limit:
             return
-        self._used += size
+        self._used += size + RECORD_BYTES * len(events)
         if self._used > self._limit:
             events = [OutputTruncated(limit_bytes=self._limit)]
         stream = output_stream(self._run_id)
@@ -245,7 +247,7 @@ class TurnRecorder:
             case "message":
                 return MessageDelta(delta=self._text(words), message_id=self._turn_id)
             case "stderr":
-                return ToolOutput(stream="stderr", data=self._text(words))
+                return ToolOutput(stream="stderr", data=self._text(without_homes(words)))
             case _:
                 return Intent(intent=self._text(words))
 
@@ -261,6 +263,7 @@ def output_bytes(runs: RunLog, run_id: str) -> int:
         for fact in facts:
             event = fact.event
             texts = (getattr(event, name) for name in event.__struct_fields__) if event.OUTPUT else ()
+            used += RECORD_BYTES if event.OUTPUT else 0
             used += sum(len(text.value or "") for text in texts if isinstance(text, Text))
             if isinstance(event, OutputTruncated):
                 return MAX_OUTPUT_BYTES + 1

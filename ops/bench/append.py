@@ -40,7 +40,7 @@ from steersman.adapters.log.head import Head
 from steersman.adapters.log.keys import Keyring, new_keys
 from steersman.adapters.log.numbering import Numbered
 from steersman.adapters.log.opening import sealed_by
-from steersman.adapters.log.sealing import chain
+from steersman.adapters.log.sealing import Ring, chain
 from steersman.adapters.log.stored_log import Opens, Recorder, StoredLog, unsealed
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.sqlite_log import SqliteLog
@@ -74,6 +74,7 @@ class ChainOnly:
     """The chain without a signature: no log is written like this; it shows what each part costs."""
 
     rolled_back: str | None = None
+    ring: Ring | None = None
 
     def __init__(self) -> None:
         self._key = new_keys().hmac

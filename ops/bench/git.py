@@ -34,9 +34,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 from steersman.adapters.git.repositories import GitRepositories
+from steersman.adapters.processes.bubblewrap import find_box
 from steersman.application.git_port import Contribution
 
 FILES_IN_FOLDER = 20
@@ -67,8 +68,6 @@ ENVIRONMENT = {
     "LC_ALL": "C",
 }
 STEPS = ("first workplace", "second workplace", "commit", "merge", "landing", "removal of both")
-#: `application.git_port.Repositories` as it is to be: as soon as it has workplaces, its name belongs here.
-Port: TypeAlias = Any
 
 
 def git(folder: Path, *arguments: str | Path) -> str:
@@ -239,7 +238,7 @@ class Ours:
 
     def __init__(self, repository: Path) -> None:
         self._repository = repository
-        self._port: Port = GitRepositories()
+        self._port = GitRepositories(repository.with_name(f"{repository.name}-scratch"), find_box())
 
     def make(self, workplace: Path, base: str) -> None:
         self._port.make_workplace(self._repository, workplace, base)

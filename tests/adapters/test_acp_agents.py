@@ -22,6 +22,7 @@ from steersman.adapters.acp.session import CLOSE_SECONDS
 from steersman.adapters.agents_file import AgentsFileInvalid, read_agents
 from steersman.adapters.processes import agent_process
 from steersman.adapters.processes.agent_process import start_keeper
+from steersman.adapters.processes.bubblewrap import find_box
 from steersman.adapters.processes.kept_commands import KeptCommands
 from steersman.application.agent_port import AgentFailed, AgentUpdate, SessionRequest
 from steersman.application.effects.workshop import OPEN_SECONDS
@@ -580,3 +581,28 @@ def test_the_default_of_the_file_comes_first(tmp_path: Path) -> None:
     with AcpAgents(read_agents(None, tmp_path), tmp_path) as agents:
         assert [agent.name for agent in agents.known()] == ["zed", "rehearsal"]
         assert agents.resolve(None) == "zed"
+
+
+@pytest.mark.parametrize("place", ["workplace", "home"])
+def test_an_agent_that_fills_the_disk_is_ended_and_it_is_said_why(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("steersman.adapters.acp.disk_watch.LOOK_SECONDS", 0.05)
+    data, work = tmp_path / "data", tmp_path / "a" / "work"
+    work.mkdir(parents=True)
+    box = find_box(hidden=[data])
+    box.give(work)
+    where = "'big'" if place == "workplace" else "os.environ['HOME'] + '/big'"
+    body = (
+        "hello(); new(); recv()\n"
+        f"with open({where}, 'wb') as file:\n"
+        "    while True: file.write(os.urandom(1 << 20)); file.flush(); os.fsync(file.fileno()); time.sleep(0.02)\n"
+    )
+    table = {"command": python_agent(body), "limits": {"disk_bytes": 32 << 20}}
+    known = read_agents(agents_toml(tmp_path, greedy=table), data)
+    with AcpAgents(known, data, box=box) as agents:
+        session = agents.open(SessionRequest(model_id="greedy", run_id="run-1", cwd=work))
+        failed = failure(lambda: session.prompt("go", Recorder()))
+        assert (failed.code, failed.retryable) == ("agent_disk_limit", False)
+        assert "32 may be" in str(failed)
+        session.close()

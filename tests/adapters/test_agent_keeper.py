@@ -2,12 +2,13 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -268,3 +269,19 @@ def test_the_agent_can_neither_signal_the_keeper_with_its_group_nor_ignore_a_kil
     kept = keep(code, tmp_path / "canary")
     writer_of(tmp_path / "canary")
     assert kept.agent in kept.command("kill")["pids"]
+
+
+def test_a_keeper_has_no_number_of_the_services_and_starts_beyond_the_numbers_of_select(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4_096), hard))
+    with ExitStack() as opened:
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1_100):
+            opened.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        kept = Kept([sys.executable, "-I", "-S", "-c", "import time; time.sleep(3600)"], tmp_path)
+        assert min(kept.pipes.values()) > 1_023
+        for pid in (kept.popen.pid, kept.inner):
+            assert max(map(int, os.listdir(f"/proc/{pid}/fd"))) < 16
+        assert kept.command("stop")["pids"] == [kept.agent]
+        assert kept.command("kill")["pids"] == [kept.agent]
+        kept.end()

@@ -1,5 +1,6 @@
 """A box: what is seen in it, whose it is, and that nothing of it outlives whoever keeps it."""
 
+import ctypes
 import json
 import os
 import signal
@@ -303,3 +304,40 @@ def test_a_pause_and_an_abort_reach_everything_in_the_box_from_outside(kept: Kep
     else:
         os.write(kept.pipes["control"], json.dumps({"id": 2, "do": "continue"}).encode() + b"\n")
         wait_until(lambda: size_of(kept.canary) > before, "the writer writes again")
+
+
+def test_where_no_user_namespaces_are_allowed_that_is_said() -> None:
+    """In a namespace of this test's own, in which there may be no further ones."""
+    clone_newuser, somebody = 0x10000000, 61_234 if IS_ROOT else os.getuid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    reading, writing = os.pipe()
+    explain("")  # with everything loaded that somebody else may not read
+    pid = os.fork()
+    if pid == 0:
+        told = "the test itself failed"
+        try:
+            if IS_ROOT:
+                os.setgroups([])
+                os.setgid(somebody)
+                os.setuid(somebody)
+                libc.prctl(4, 1, 0, 0, 0)  # dumpable again, so that our own /proc is ours
+            assert libc.unshare(clone_newuser) == 0, os.strerror(ctypes.get_errno())
+            Path("/proc/self/uid_map").write_text(f"{somebody} {somebody} 1")
+            Path("/proc/sys/user/max_user_namespaces").write_text("0")
+            program = find_program()
+            assert program is not None
+            command = [program, "--unshare-user", "--ro-bind", "/", "/", "/bin/true"]
+            tried = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert tried.returncode != 0
+            told = explain(tried.stderr.strip())
+        except BaseException as error:  # noqa: BLE001 -- a fork must never return into the test
+            told = repr(error)
+        finally:
+            os.write(writing, told.encode()[:4_000])
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        told = file.read()
+    os.waitpid(pid, 0)
+    assert "user namespaces are switched off" in told
+    assert "sysctl user.max_user_namespaces" in told

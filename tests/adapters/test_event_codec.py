@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from steersman.adapters.log.event_codec import Encoded, EventCodec, StoredRow, stored_time
+from steersman.adapters.log.event_codec import Encoded, EventCodec, StoredRow, StoredText, stored_time
 from steersman.adapters.log.numbering import Known, number, prepare
-from steersman.application.log_port import Append, Undecodable
+from steersman.application.log_port import Append, Forged, Undecodable
 from steersman.domain.event import Draft, Event, Text, Unknown
 
 AT = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
@@ -55,12 +55,12 @@ def encode(event: Event) -> Encoded:
     return codec().encode(Draft(stream="s", event=event, run="r", root="r"))
 
 
-def stored(event: Event, **more: Any) -> tuple[StoredRow, dict[str, bytes]]:
+def stored(event: Event, **more: Any) -> tuple[StoredRow, dict[str, StoredText]]:
     """Return the event as the log would store it at position 1."""
     draft = Draft(stream="s", event=event, run="r", root="r")
     append = Append(drafts=(draft,), expected={"s": 0}, at=AT, principal="ada", command_id="c1", **more)
     (row,) = number([prepare(append, codec())], Known(0, {}, {}, {}, {}, {})).facts
-    return StoredRow(row.position, row.run, row.state), {text.digest: text.words for text in row.texts}
+    return StoredRow(row.position, row.run, row.state), {text.digest: text for text in row.texts}
 
 
 def test_the_envelope_is_canonical_json_byte_for_byte() -> None:
@@ -83,7 +83,7 @@ def test_a_trace_is_in_the_envelope_only_when_there_is_one() -> None:
 def test_words_stand_beside_the_envelope_and_only_their_digest_in_it() -> None:
     row, words = stored(Everything(goal=Text("grüße")))
     digest = hashlib.sha256(b"0123456789abcdef" + "grüße".encode()).hexdigest()
-    assert words == {digest: "grüße".encode()}
+    assert words == {digest: StoredText(digest, b"0123456789abcdef", "grüße".encode())}
     assert json.loads(row.state)["payload"]["goal"] == {"digest": digest, "length": 7}
     assert "grüße".encode() not in row.state
 
@@ -109,7 +109,7 @@ def test_erased_words_come_back_as_none_and_may_be_stored_again() -> None:
 
 def test_secrets_are_gone_before_words_are_digested() -> None:
     row, words = stored(Everything(goal=Text("use password=hunter22 here")))
-    assert list(words.values()) == [b"use password=[redacted] here"]
+    assert [text.words for text in words.values()] == [b"use password=[redacted] here"]
     assert codec().decode(row, words).event == Everything(goal=Text("use password=[redacted] here"))
 
 
@@ -189,10 +189,11 @@ def test_what_cannot_be_understood_names_its_place_and_run(old: bytes, new: byte
     assert caught.value.reason
 
 
-def test_words_that_are_no_longer_text_are_undecodable_and_not_erased() -> None:
-    row, words = stored(Everything(goal=Text("g")))
-    with pytest.raises(Undecodable):
-        codec().decode(row, dict.fromkeys(words, b"\xff"))
+@pytest.mark.parametrize("words", [b"\xff", b"h", b"", "g", None, 5])
+def test_words_that_are_not_those_of_their_digest_are_forged_and_not_erased(words: Any) -> None:
+    row, texts = stored(Everything(goal=Text("g")))
+    with pytest.raises(Forged):
+        codec().decode(row, {digest: StoredText(digest, text.salt, words) for digest, text in texts.items()})
 
 
 def test_an_upcast_that_fails_spoils_only_its_fact() -> None:

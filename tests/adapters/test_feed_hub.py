@@ -115,8 +115,10 @@ def test_a_frame_is_encoded_once_for_all_who_get_it(log: Log, hub: FeedHub) -> N
 @pytest.mark.parametrize("words", [["x"] * 21, ["x" * 6_000, "x" * 6_000]])
 def test_who_takes_nothing_is_cut_off_and_the_others_are_not(log: Log, hub: FeedHub, words: list[str]) -> None:
     slow, quick, idle = Listener(hub, "a"), Listener(hub, "b"), Listener(hub, "c")
-    for word in words:
+    for number, word in enumerate(words, start=1):
         log.say("a", word)
+        # What comes at once is given at once: it is what is left untaken that counts.
+        wait_until(lambda upto=number: hub.position >= upto, "the hub has read it")
     slow.until_cut()
     assert slow.queue.take() == []
     log.say("b", "still here")

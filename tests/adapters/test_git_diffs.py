@@ -210,8 +210,8 @@ def test_a_huge_file_is_compared_as_a_binary_one_and_shown_by_its_beginning(scra
     assert (view.content or "").endswith("\n... the file was cut at 1048576 bytes\n")
 
 
-def test_a_commit_that_is_not_there_is_a_fault_of_the_caller(scratch: Scratch) -> None:
-    with pytest.raises(KeyError):
-        scratch.repositories.diff(scratch.path, "0" * 40, scratch.rev("HEAD"), BIG)
-    with pytest.raises(RepositoryUnusable):
-        scratch.repositories.diff(scratch.home / "nowhere", "0" * 40, "0" * 40, BIG)
+def test_a_commit_or_a_repository_that_is_not_there_is_named(scratch: Scratch) -> None:
+    for path, code in ((scratch.path, "object_missing"), (scratch.home / "nowhere", "workspace_missing")):
+        with pytest.raises(RepositoryUnusable) as refused:
+            scratch.repositories.diff(path, "0" * 40, "0" * 40, BIG)
+        assert refused.value.code == code

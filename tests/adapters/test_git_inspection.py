@@ -75,9 +75,12 @@ def test_what_leads_elsewhere_or_is_not_whole_is_refused_by_name_at_registration
     assert scratch.repositories.inspect(scratch.path).branch == "main"
     change(scratch)
 
-    for call in (scratch.repositories.inspect, lambda path: scratch.repositories.tip(path, "main")):
+    for call in (
+        lambda: scratch.repositories.inspect(scratch.path),
+        lambda: scratch.repositories.tip(scratch.path, "main"),
+    ):
         with pytest.raises(RepositoryUnusable) as refused:
-            call(scratch.path)
+            call()
         assert refused.value.code == code
         assert str(scratch.home) in str(refused.value)
 

@@ -127,7 +127,10 @@ def test_twenty_four_workplaces_made_and_removed_at_once_leave_nothing_behind(sc
     with ThreadPoolExecutor(8) as threads:
         paths = list(threads.map(scratch.workplace, names))
         assert all(scratch.status(path) == "" for path in paths)
-        list(threads.map(lambda path: scratch.repositories.remove_workplace(scratch.path, path, None), paths))
+        for ended in [
+            threads.submit(scratch.repositories.remove_workplace, scratch.path, path, None) for path in paths
+        ]:
+            ended.result()
 
     assert not any(path.exists() for path in paths)
     assert refs(scratch) == []

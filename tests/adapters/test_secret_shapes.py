@@ -7,6 +7,7 @@ import pytest
 from steersman.adapters.secret_shapes import redact
 
 SECRETS = [
+    "steersman_" + "aB1-_" * 8 + "x9Z",
     "ghp_" + "a1B2" * 9,
     "gho_" + "a1B2" * 9,
     "github_pat_11ABCDEFG0_" + "xY9" * 12,

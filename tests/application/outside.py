@@ -393,7 +393,8 @@ class ScriptedAgents:
     def forget(self, run_ids: Sequence[str]) -> None:
         for session_id, run_id in list(self.homes.items()):
             if run_id in run_ids:
-                del self.sessions[session_id], self.homes[session_id]
+                self.sessions.pop(session_id, None)
+                del self.homes[session_id]
 
     def prompted(self, run_id: str) -> list[str]:
         """Return the prompts that a run's agents were given."""

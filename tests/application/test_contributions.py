@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnObserver
+from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
 from steersman.application.caller import Answer
 from steersman.application.effects import child_workplace
 from steersman.application.retry_run import Ids, retry_run
@@ -39,6 +39,10 @@ def dies_at_work(session: Session, prompt: str, observer: TurnObserver) -> None:
     observer.update(AgentUpdate(kind="thought", text="On it."))
     session._agents.behave = adds_nothing
     raise AgentFailed("agent_exited", "it crashed", retryable=True)
+
+
+def refuses(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
+    return TurnEnded(stop_reason="refusal", message="")
 
 
 def gate(service: Service) -> ReviewRequested:
@@ -242,8 +246,8 @@ def test_a_retry_as_a_new_run_hands_on_what_the_parts_of_the_failed_one_had_comm
     service = Service()
     service.start(part("One"), part("Two"))
 
-    def behave(session: Session, prompt: str, observer: TurnObserver) -> None:
-        (dies_at_work if "part: Two" in prompt else writes("one.txt"))(session, prompt, observer)
+    def behave(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded | str | None:
+        return (refuses if "part: Two" in prompt else writes("one.txt"))(session, prompt, observer)
 
     service.agents.behave = behave
     service.drive()

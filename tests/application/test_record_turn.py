@@ -13,11 +13,11 @@ from steersman.application.agent_port import AgentFailed, AgentUpdate, Permissio
 from steersman.application.driving.hold_back import unfinished
 from steersman.application.driving.tenure import Alone
 from steersman.application.effects import record_turn
-from steersman.application.effects.record_turn import TurnRecorder
+from steersman.application.effects.record_turn import RECORD_BYTES, TurnRecorder
 from steersman.application.end_run import cancel_run, delete_run
 from steersman.application.log_port import LogUnavailable
 from steersman.application.run_log import RunLog
-from steersman.domain.agent_output import MessageDelta, OutputTruncated, ToolOutput
+from steersman.domain.agent_output import MessageDelta, OutputTruncated, ToolCalled, ToolOutput
 from steersman.domain.dispatch import advance
 from steersman.domain.event import Event
 from steersman.domain.personal_data import redact_personal
@@ -215,3 +215,24 @@ def test_a_turns_own_failure_is_told_also_when_its_last_words_cannot_be_stored()
     recorder.failure = LogUnavailable("the connection was lost")
     with pytest.raises(AgentFailed):
         cut_short(recorder)
+
+
+def test_a_flood_of_calls_without_words_uses_the_budget_up() -> None:
+    policy = SandboxPolicy(max_output_bytes=100 * RECORD_BYTES)
+    events = recorded(*(("tool_call", ""),) * 300, policy=policy)
+    assert len([event for event in events if isinstance(event, ToolCalled)]) <= 100
+    assert [event.limit_bytes for event in events if isinstance(event, OutputTruncated)] == [100 * RECORD_BYTES]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("at /home/jane.doe/work/x.py:3, ", "at ~/work/x.py:3, "),
+        ("File '/Users/Jane/x', /home/jane\n", "File '~/x', ~\n"),
+        ("/root/.cache and /root\n", "~/.cache and ~\n"),
+        ("/srv/home/x /rooted /opt/root/x home/jane \n", None),
+    ],
+)
+def test_the_names_of_homes_in_what_an_agent_says_on_stderr_are_taken_out(text: str, expected: str | None) -> None:
+    assert words(recorded(("stderr", text)), ToolOutput) == (text if expected is None else expected)
+    assert words(recorded(("message", text))) == text

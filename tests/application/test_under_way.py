@@ -122,7 +122,9 @@ class Builds:
         self._killed: set[Path] = set()
         self._passed = False
 
-    def run(self, command: Sequence[str], cwd: Path, timeout_seconds: float) -> CommandResult:
+    def run(
+        self, command: Sequence[str], cwd: Path, timeout_seconds: float, reads: Sequence[Path] = ()
+    ) -> CommandResult:
         with self._changed:
             self.begun.append(cwd)
             self._changed.notify_all()

@@ -115,7 +115,8 @@ class World:
         path = path or self.bundle
         recorder = self.recorder()
         with path.open("wb") as file:
-            write_bundle(WholeLog(recorder, self.checkpoints) if run is None else RunFacts(recorder, run, pin), file)
+            whole = WholeLog(recorder, self.checkpoints)
+            write_bundle(whole if run is None else RunFacts(recorder, run, pin, ring=self.ring), file)
         return path
 
     def attack(self, change: Callable[[Loot], object]) -> None:

@@ -115,6 +115,7 @@ def test_a_log_that_is_written_while_it_is_audited_is_sound_up_to_where_the_audi
             return opening
 
         items = staticmethod(source.items)
+        end = staticmethod(source.end)
 
     verdict = audit(Busy())
     assert (verdict.verdict, verdict.finding, verdict.facts) == ("clean", None, 6)

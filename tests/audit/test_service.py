@@ -12,6 +12,7 @@ import pytest
 
 from steersman.adapters.log.merkle import proves_consistency
 from steersman.adapters.log.signed_note import bytes_of, parse_checkpoint
+from steersman.adapters.log.tree_heads import parse_tree_head
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, Api, Service, part, steersman, write
 
@@ -139,3 +140,33 @@ def test_a_view_that_somebody_wrote_is_found(told: Told, tmp_path: Path) -> None
     views.close()
     shown = steersman("audit", "verify", "--data", copy, "--json", expect=20)
     assert json.loads(shown.splitlines()[0])["finding"]["reason"] == "a view is not what the facts fold into"
+
+
+def test_a_witness_visits_a_service_over_http_and_its_pins_are_pins(told: Told, tmp_path: Path) -> None:
+    folder, reached = (
+        tmp_path / "witness",
+        {"STEERSMAN_SERVER_URL": told.service.url, "STEERSMAN_TOKEN": told.service.token},
+    )
+    visit = ("audit", "watch", "--keep", folder, "--name", "example.org/witness", "--once")
+    assert "first seen" in steersman(*visit, **reached)
+    answer = json.loads(steersman(*visit, "--json", **reached))
+    witness, size = answer["witness"], answer["visit"]["size"]
+    assert size == parse_checkpoint(told.text("/api/log/checkpoint")).size
+    pinned = ("--pin", folder / "pins.log", "--witness", witness)
+    shown = steersman("audit", "verify", "--data", told.service.data, *pinned, "--json", expect=10)
+    verdict = json.loads(shown.splitlines()[0])
+    assert (verdict["rests_on"], verdict["finding"]) == ("a checkpoint that you kept", None)
+    changed = json.loads((folder / "pins.log").read_text(encoding="utf-8").splitlines()[-1])
+    (folder / "pins.log").write_text(json.dumps(changed.replace(f"\n{size}\n", f"\n{size + 9}\n")), encoding="utf-8")
+    assert "the log was cut" in steersman(*visit, expect=20, **reached)
+    assert (folder / "evidence.log").exists()
+    assert "could not be looked at" in steersman(
+        *visit, expect=30, **{**reached, "STEERSMAN_SERVER_URL": "http://127.0.0.1:9"}
+    )
+
+
+def test_the_audit_of_a_run_says_signed_where_it_ends(told: Told) -> None:
+    verdict = told.api.get(f"/api/runs/{told.run_id}/audit")
+    head = parse_tree_head(verdict["tree_head"])
+    assert (head.run, head.length, head.size) == (told.run_id, verdict["complete_to"], verdict["size"])
+    assert (verdict["chained"], verdict["not_checked"], verdict["open_at_end"]) == (verdict["facts"], [], False)

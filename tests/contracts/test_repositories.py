@@ -11,6 +11,7 @@ from typing import TypeVar
 import pytest
 
 from steersman.adapters.git.repositories import GitRepositories
+from steersman.adapters.processes.bubblewrap import find_box
 from steersman.application.git_port import Contribution, GitConflict, Repositories, RepositoryUnusable
 
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -47,10 +48,10 @@ def repository(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def repositories(tmp_path: Path) -> Repositories:
-    """The adapter under the contract."""
-    return GitRepositories(tmp_path / "scratch")
+@pytest.fixture(params=["none", "bubblewrap"])
+def repositories(tmp_path: Path, request: pytest.FixtureRequest) -> Repositories:
+    """The adapter under the contract, in a box and without."""
+    return GitRepositories(tmp_path / "scratch", find_box(request.param))
 
 
 def twice(call: Callable[[], T]) -> T:

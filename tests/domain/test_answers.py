@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from steersman.domain import agent_requests, answers, turns, workers
+from steersman.domain import agent_requests, answers, child_ends, turns, workers
 from steersman.domain.agent_requests import RequestUnknown, ToolCall
 from steersman.domain.answers import NoPendingQuestion
 from steersman.domain.asking import (
@@ -95,10 +95,57 @@ def test_a_request_is_shown_on_the_childs_feed_and_on_the_coordinators(asking: A
 def test_the_same_call_asked_again_before_its_answer_is_the_same_request(asking: Asking) -> None:
     for call in (FETCH, REMOVE, "Which colour?"):
         first = asking.ask(call)
-        asking.interrupt()
         before = len(asking.events)
         assert asking.ask(call) == first
         assert len(asking.events) == before
+
+
+def ends() -> dict[str, Callable[[Asking], object]]:
+    """Every way in which a session, or what it was about, can end while somebody is asked."""
+
+    def child(asking: Asking) -> str:
+        return asking.child_id(1)
+
+    def aborted(asking: Asking) -> None:
+        directive = asking.command("abort", 1)
+        asking.settle()
+        asking.confirm_end(directive)
+
+    return {
+        "its service dies": lambda a: a.put(
+            turns.interrupt_turn(a.run, child(a), found_in_history=True, session_kept=True)
+        ),
+        "its session is lost": lambda a: a.put(
+            turns.interrupt_turn(a.run, child(a), found_in_history=False, session_kept=False)
+        ),
+        "its turn ends": lambda a: a.put(turns.end_turn(a.run, child(a), "end_turn")),
+        "its turn is cancelled": lambda a: a.put(turns.end_turn(a.run, child(a), "cancelled")),
+        "it fails": lambda a: a.put(
+            child_ends.fail_child(a.run, child(a), a.now, error_code="x", message="x", retryable=False)
+        ),
+        "it is aborted": aborted,
+        "it stalls": lambda a: a.put(child_ends.give_up_stalled(a.run, child(a), a.now, 300)),
+    }
+
+
+@pytest.mark.parametrize("how", ends())
+def test_what_can_no_longer_be_heard_is_closed_on_the_log_whatever_ended_the_session(asking: Asking, how: str) -> None:
+    asked = {call: asking.ask(call) for call in (FETCH, REMOVE, "Which colour?")}
+    others = asking.ask(FETCH, 2)
+    ends()[how](asking)
+    assert [asking.state(request) for request in asked.values()] == ["expired", "expired", "answered"]
+    with pytest.raises(NoPendingQuestion):
+        asking.answer(asked["Which colour?"])
+    assert asking.state(others) == "pending", "another agent's question is heard as before"
+
+
+def test_what_is_asked_again_after_a_restart_is_a_new_request_that_can_be_heard(asking: Asking) -> None:
+    for call in (FETCH, REMOVE, "Which colour?"):
+        first = asking.ask(call)
+        asking.interrupt()
+        again = asking.ask(call)
+        assert again != first
+        assert asking.state(again) == "pending"
 
 
 def test_the_same_call_after_its_answer_was_brought_is_a_new_request(asking: Asking) -> None:

@@ -1,11 +1,13 @@
 """Both doors of steering, every verb in every situation: what is received, what is refused, and what comes of it."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 
 from steersman.domain import review, steering, turns
 from steersman.domain.directive import SteeringReceived
+from steersman.domain.outcome_spec import OutcomeSpecDrafting
 from steersman.domain.receipts import payload_hash
 from steersman.domain.rejected import Rejected
 from steersman.domain.steering import (
@@ -22,6 +24,7 @@ from steersman.domain.steering import (
     SteeringInvalid,
     SteerRun,
 )
+from steersman.projections.standing import Standing, after
 from steersman.tests.domain.fleet import Fleet, part
 
 Situation = Callable[[], Fleet]
@@ -102,11 +105,11 @@ def stopped() -> Fleet:
 
 #: For each situation: what becomes of stop, send, redirect and amend without a target, right after the log was followed.
 RUN_DOOR: dict[Situation, tuple[object, object, object, object]] = {
-    planning: ("decided", NothingToSteer, NothingToSteer, NothingToSteer),
+    planning: ("decided", "applied", NothingToSteer, NothingToSteer),
     waiting_for_a_place: ("decided", "decided", "decided", "decided"),
     at_work: ("decided", "decided", "decided", "decided"),
     paused: ("decided", "decided", "decided", "decided"),
-    assembling: ("decided", NothingToSteer, NothingToSteer, NothingToSteer),
+    assembling: ("decided", "applied", "decided", "decided"),
     at_gate: ("decided", "applied", "decided", "decided"),
     blocked: ("decided", "applied", "applied", NothingToSteer),
     merging: (AlreadyMerged, AlreadyMerged, AlreadyMerged, AlreadyMerged),
@@ -370,3 +373,69 @@ def test_a_directive_has_one_receipt_so_a_second_one_under_its_id_is_a_broken_in
         with pytest.raises(ValueError, match="on the log already"):
             again()
     assert fleet.directive("d").feedback.value == "The first."
+
+
+# What is shown beforehand
+
+
+def drafting() -> Fleet:
+    fleet = Fleet()
+    fleet.put(
+        (
+            fleet.run.coordinator(
+                OutcomeSpecDrafting(spec_id="s", goal=fleet.run.goal, revise=False, requested_by="alice")
+            ),
+        )
+    )
+    return fleet
+
+
+def shown(fleet: Fleet) -> bool:
+    """What the view says of the run beforehand."""
+    standing = Standing()
+    for fact in fleet.facts:
+        if fact.run == fleet.run.run_id:
+            standing = after(standing, fact)
+    return standing.steerable
+
+
+@pytest.mark.parametrize("situation", [*RUN_DOOR, drafting], ids=lambda found: found.__name__)
+def test_a_run_is_shown_as_steerable_exactly_if_the_door_takes_words(situation: Situation) -> None:
+    taken: set[bool] = set()
+    for verb in ("send", "redirect"):
+        fleet = situation()
+        steerable = shown(fleet)
+        try:
+            fleet.steer(verb, touched=fleet.touched)
+        except (RunNotActive, RunNotSteerable, AlreadyMerged, NothingToSteer):
+            taken.add(False)
+        else:
+            taken.add(True)
+        assert not (steerable is False and True in taken)
+    assert steerable == (True in taken)
+
+
+@pytest.mark.parametrize("situation", [planning, drafting, assembling], ids=lambda found: found.__name__)
+def test_a_word_at_any_gate_is_advice_that_changes_nothing(situation: Situation) -> None:
+    fleet = situation()
+    plan, effects = fleet.run.plan, fleet.effects
+    sent = fleet.steer("send", words="By the way.")
+    fleet.settle()
+    assert (fleet.directive(sent).action, fleet.directive(sent).status) == ("advisory", "applied")
+    assert (fleet.run.plan, fleet.effects) == (plan, effects)
+
+
+@pytest.mark.parametrize("verb", ["redirect", "amend"])
+def test_while_the_work_is_put_together_or_looked_at_words_for_all_reach_all_who_made_it(
+    verb: Literal["redirect", "amend"],
+) -> None:
+    fleet = Fleet(part("One"), part("Two"))
+    fleet.work(1)
+    fleet.work(2)
+    assert fleet.plan.status == "assembling"
+    said = fleet.steer(verb, words="Once more.")
+    fleet.settle()
+    assert set(fleet.directive(said).targets) == {fleet.child_id(1), fleet.child_id(2)}
+    assert all(fleet.subtask(i).in_flight for i in (1, 2))
+    assert "Once more." in fleet.start(1)
+    assert "Once more." in fleet.start(2)

@@ -445,3 +445,14 @@ def test_every_correction_has_a_receipt_before_anything_else_is_said_of_it() -> 
     fleet.settle()
     about = [e for e in fleet.events if getattr(e, "directive_id", None) == changes]
     assert isinstance(about[0], SteeringReceived)
+
+
+def test_the_roster_of_the_locked_out_names_everybody_whose_work_was_rejected_so_far() -> None:
+    third = msgspec.structs.replace(TESTER, name="tom")
+    fleet = Fleet(part("Write tests"), team=(*FITTING, third)).to_gate(capabilities=())
+    for roster in (("ann",), ("ann", "tess")):
+        fleet.signal("rai", 1)
+        fleet.settle()
+        assert decisions(fleet)[-1].locked_out_roster == roster
+        fleet.work(1, capabilities=())
+        fleet.assemble()

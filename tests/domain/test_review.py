@@ -15,11 +15,12 @@ from steersman.domain.assembly import (
 )
 from steersman.domain.event import Draft, Text
 from steersman.domain.gate_signals import MAX_TARGET_FILES, NoReviewPending, RequestChanges, request_changes
+from steersman.domain.gates import GateSpec, GateStarted
 from steersman.domain.planning import make_plan
 from steersman.domain.rejected import Invalid
 from steersman.domain.review import MAX_FEEDBACK_BYTES, HeadMoved, ReviewAssembly
 from steersman.domain.turns import Overtaken
-from steersman.tests.domain.fleet import TEAM, Fleet, part
+from steersman.tests.domain.fleet import BASE, TEAM, Fleet, part
 from steersman.tests.spec import given
 
 APPROVE = ReviewAssembly(approved=True, reviewer="alice")
@@ -178,3 +179,24 @@ def test_a_plan_that_comes_after_the_stop_is_not_wanted() -> None:
     fleet.confirm_end(stop)
     with pytest.raises(Overtaken):
         review.put_plan(fleet.run, made)
+
+
+def test_nobody_is_asked_to_look_at_nothing() -> None:
+    fleet = Fleet(part("One"), gates=(GateSpec(kind="rai", model_id="rehearsal"),))
+    fleet.work(1, changes=False)
+    drafts = review.integrate(fleet.run, BASE, of_round=fleet.round, has_changes=False, conflicts=())
+    fleet.put(drafts)
+    fleet.settle()
+    assert (fleet.run.status, fleet.run.result, fleet.plan.status) == ("completed", "no_changes", "complete")
+    assert not any(isinstance(fact.event, ReviewRequested | GateStarted | MergeStarted) for fact in fleet.facts)
+
+
+def test_a_request_for_changes_without_words_spends_no_agents_turn_and_comes_back_to_the_person() -> None:
+    fleet = Fleet(part("One")).to_gate()
+    asked = fleet.request_changes(1, words="  ")
+    fleet.settle()
+    directive = fleet.directive(asked)
+    assert (directive.action, directive.status) == ("proceed", "applied")
+    assert directive.rationale.startswith("lockout_no_context")
+    assert (fleet.run.status, fleet.plan.steering_iterations) == ("awaiting_review", 0)
+    assert not fleet.subtask(1).in_flight

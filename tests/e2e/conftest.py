@@ -12,7 +12,7 @@ from steersman.tests.live_agents import agents_toml, python_agent
 #: Agents that do what no agent should. Under the flood the service must neither grow nor fall behind for ever.
 BROKEN_AGENTS = {
     "missing": ["steersman-no-such-agent"],
-    "nonsense": python_agent("print('I am not a protocol', flush=True); time.sleep(600)"),
+    "nonsense": python_agent("print(json.dumps({'jsonrpc': '2.0', 'method': 7}), flush=True); time.sleep(600)"),
     # It can load no session, so nothing that it did can be revised in place.
     "forgetful": python_agent(
         "hello(); new()\n"

@@ -37,8 +37,9 @@ def run_ids() -> Mapping[str, str]:
 
 
 def check_stores(service: Service) -> None:
-    """Fail if the log does not prove itself, or a view is not what the log says."""
+    """Fail if the log does not prove itself, or a view that is made of it anew is not what the log says."""
     steersman("audit", "verify", "--data", service.data, expect=STEERED, **service.variables)
+    steersman("replay", "--data", service.data, **service.variables)
     steersman("replay", "--check", "--data", service.data, **service.variables)
 
 

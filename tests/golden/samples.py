@@ -46,11 +46,11 @@ def newest() -> dict[str, Sample]:
 
 def codec() -> EventCodec:
     """Return a codec whose salts are the same each time."""
-    salts = _salts()
-    return EventCodec(CATALOGUE, salt=lambda: next(salts))
+    made = salts()
+    return EventCodec(CATALOGUE, salt=lambda: next(made))
 
 
-def _salts() -> Iterator[bytes]:
+def salts() -> Iterator[bytes]:
     for n in range(10_000):
         yield n.to_bytes(16, "big")
 

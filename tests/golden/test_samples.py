@@ -1,21 +1,28 @@
 """What was once stored is read for ever: every kind of fact has a sample, and every sample ever stored is understood."""
 
+import hashlib
 from typing import Any
 
 import msgspec
 import pytest
 
-from steersman.adapters.log.event_codec import StoredRow
+from steersman.adapters.log.event_codec import StoredRow, StoredText
 from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.event import Event, Fact, Unknown
-from steersman.tests.golden.samples import Sample, codec, event, newest, sample, stored
+from steersman.tests.golden.samples import Sample, codec, event, newest, salts, sample, stored
 
 HOW = "its shape has changed: if old facts are still understood, add a sample (tests/golden/samples.py)"
 
 
 def decoded(found: Sample) -> Fact:
     row = StoredRow(10, "r", found.state.encode())
-    return codec().decode(row, {digest: words.encode() for digest, words in found.words.items()})
+    return codec().decode(row, {digest: text(digest, words.encode()) for digest, words in found.words.items()})
+
+
+def text(digest: str, words: bytes) -> StoredText:
+    """Return words as they were stored: a sample's salts are known, and one of them makes the digest."""
+    made = (salt for salt in salts() if hashlib.sha256(salt + words).hexdigest() == digest)
+    return StoredText(digest, next(made), words)
 
 
 def test_every_kind_of_fact_has_a_sample() -> None:

@@ -34,6 +34,7 @@ from steersman.domain.run import Run
 from steersman.http.app import create_app
 from steersman.http.given import Services, Settings
 from steersman.http.metrics import Metrics
+from steersman.ops.connections import GuardedServer, Limits
 from steersman.ops.project_views import ViewKeeper
 
 PLAN = {"subtasks": [{"title": "Build", "scope": "All of it"}, {"title": "Test", "dependsOn": [0]}]}
@@ -41,11 +42,11 @@ PLAN = {"subtasks": [{"title": "Build", "scope": "All of it"}, {"title": "Test",
 SETTINGS = Settings(keepalive_seconds=0.2, min_position_seconds=0.3, effect_seconds=0.3)
 
 
-class Server(uvicorn.Server):
-    """uvicorn that says when it serves."""
+class Server(GuardedServer):
+    """The server of `steersman serve`, saying when it serves."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
+    def __init__(self, config: uvicorn.Config, limits: Limits | None) -> None:
+        super().__init__(config, limits)
         self.serving = Event()
 
     async def startup(self, sockets: Any = None) -> None:
@@ -204,12 +205,19 @@ def git(where: Path, *arguments: str) -> str:
 
 
 @contextmanager
-def served(services: Services, *, send_buffer: int | None = None, measured: Metrics | None = None) -> Iterator[str]:
+def served(
+    services: Services,
+    *,
+    send_buffer: int | None = None,
+    measured: Metrics | None = None,
+    limits: Limits | None = None,
+) -> Iterator[str]:
     """Serve the API, at the URL that is given, until the block ends."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         if send_buffer is not None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-        server = Server(uvicorn.Config(create_app(services, measured), log_level="error", timeout_graceful_shutdown=2))
+        config = uvicorn.Config(create_app(services, measured), log_level="error", timeout_graceful_shutdown=2)
+        server = Server(config, limits)
         thread = Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
         assert server.serving.wait(60)

@@ -1,15 +1,18 @@
 """Who gets in, and what they see of what is not theirs."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from litestar.handlers import HTTPRouteHandler
 
 from steersman.adapters import token_store
 from steersman.domain.project import Project, ProjectRole
 from steersman.domain.rejected import Forbidden, ProjectNotFound, RunNotFound
 from steersman.http.access import Access
+from steersman.http.app import ROUTES
 from steersman.http.given import Principal, Services
 
 NOBODY = "f36800fd-f2f8-418c-958e-aae3e4921ba6"
@@ -122,6 +125,26 @@ def test_somebody_elses_run_is_403_and_its_feed_and_files_look_absent(api: Any, 
     review = bob.post(f"/api/runs/{story.run_id}/assembly/review", json={"approved": False})
     assert is_problem(review, 403, "forbidden")
     assert bob.get("/api/events").json() == []
+
+
+#: Where the seeds hide that a run exists: its feed, and what it made. On every other route somebody else's is 403.
+HIDING = ("/stream", "/assembly")
+
+
+def test_one_rule_says_what_somebody_elses_run_looks_like_on_every_route_that_shows_one(api: Any, story: Any) -> None:
+    story.to_gate()
+    bob, prefix = api.client("bob"), "/api/runs/{run_id:str}"
+    paths = {
+        path.removeprefix(prefix)
+        for handler in ROUTES
+        for path in handler.paths
+        if isinstance(handler, HTTPRouteHandler) and "GET" in handler.http_methods and path.startswith(prefix)
+    }
+    assert len(paths) > 15
+    for path in sorted(paths):
+        filled = re.sub(r"\{[^}]*\}", "README", path)
+        refused, hides = bob.get(f"/api/runs/{story.run_id}{filled}"), path.startswith(HIDING)
+        assert is_problem(refused, 404, "run_not_found") if hides else is_problem(refused, 403, "forbidden"), path
 
 
 class Granted(Access):

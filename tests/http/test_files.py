@@ -87,7 +87,7 @@ def test_the_workspace_is_the_worktree_as_it_is_now(worker: Worker) -> None:
 def test_looking_changes_nothing_in_the_worktree(worker: Worker) -> None:
     worker.prepare()
     (worker.tree / "new.txt").write_text("new\n")
-    index = Path((worker.tree / ".git").read_text().removeprefix("gitdir: ").strip()) / "index"
+    index = worker.tree / ".git/index"
     before = index.read_bytes(), sorted(os.listdir(worker.tree))
     worker.get("workspace")
     worker.get("files")
@@ -99,7 +99,7 @@ def test_a_workspace_is_empty_then_conflicting_then_there_then_gone(worker: Work
     assert worker.get("files") == []
     worker.prepare()
     assert [entry["path"] for entry in worker.get("workspace")] == ["README"]
-    worker.git.remove_worktree(worker.story.repository, worker.tree, None)
+    worker.git.remove_workplace(worker.story.repository, worker.tree, None)
     refused = worker.get("workspace", 409)
     assert (refused["error"], refused["retryable"]) == ("worktree_not_ready", True)
     worker.story.decide(
@@ -119,7 +119,7 @@ def test_files_are_listed_by_where_the_change_is(worker: Worker) -> None:
     assert worker.listed("uncommitted") == [("first.txt", "modified"), ("second.txt", "added")]
     assert worker.listed("all") == [("README", "modified"), ("first.txt", "added"), ("second.txt", "added")]
     assert worker.listed("last-commit") == [("README", "modified"), ("first.txt", "added")]
-    worker.git.remove_worktree(worker.story.repository, worker.tree, None)
+    worker.git.remove_workplace(worker.story.repository, worker.tree, None)
     assert worker.listed("all") == worker.listed("committed")
     assert worker.listed("uncommitted") == []
 

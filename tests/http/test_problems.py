@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from steersman.application.log_port import LogUnavailable, Undecodable
+from steersman.http.findings import Findings
 from steersman.http.given import Services
 
 from .conftest import Api, served
@@ -162,7 +163,7 @@ def test_a_fault_of_ours_is_500_without_what_went_wrong(services: Services, api:
 
 
 def test_a_run_with_a_fact_that_cannot_be_read_is_503_and_names_it(services: Services, api: Api) -> None:
-    with broken(services, Undecodable(7, "a run", "reasons")) as url:
+    with broken(replace(services, findings=Findings()), Undecodable(7, "a run", "reasons")) as url:
         response = api.client().get(f"{url}/api/runs/f36800fd-f2f8-418c-958e-aae3e4921ba6")
         assert (response.status_code, response.json()["error"]) == (503, "run_quarantined")
         assert (response.json()["position"], response.json()["run"]) == (7, "a run")
@@ -186,8 +187,13 @@ def test_health_says_how_far_everything_is(api: Any, story: Any) -> None:
         assert set(body["views"]) >= {"run_detail", "run_list", "work_plan", "children", "project"}
         assert all(view["lag"] >= 0 for view in body["views"].values())
         assert body["quarantined"] == []
-    info = api.anonymous().get("/api/server/info").json()
+    info = api.client().get("/api/server/info").json()
     assert info["data_directory"] == str(api.services.data_dir)
+    for stranger in (api.anonymous(), api.client("mallory")):
+        if "authorization" in stranger.headers:
+            stranger.headers["Authorization"] = "Bearer nonsense"
+        told = stranger.get("/api/server/info")
+        assert (told.status_code, told.json()) == (200, info | {"data_directory": None})
     assert api.anonymous().get("/").text == "Steersman API"
 
 

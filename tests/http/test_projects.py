@@ -1,6 +1,7 @@
 """Projects and teams: shapes, refusals, and that a refusal stores nothing."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -230,3 +231,24 @@ def test_a_member_who_was_taken_on_under_a_name_that_no_path_can_hold_stays_on_t
     api.services.log.append(service(str(uuid4())).append((draft,), {draft.stream: version}, now))
     team = story.client.get(f"/api/projects/{story.project_id}/team", headers=api.settled()).json()
     assert [member["name"] for member in team["members"]][-1] == "a/b"
+
+
+def test_a_repository_is_registered_once_under_a_name_by_one_person(api: Any, repository: Path) -> None:
+    client = api.client()
+    body = {"name": "Shop", "origin": "blank", "working_directory": str(repository)}
+    first = client.post("/api/projects", json=body).raise_for_status().json()["project_id"]
+    again = client.post("/api/projects", json={**body, "working_directory": f"{repository}/."})
+    assert (again.status_code, again.json()["error"]) == (409, "project_exists")
+    assert again.json()["project_id"] == first
+    assert client.post("/api/projects", json={**body, "name": "Shop 2"}).status_code == 201
+    assert api.client("bob").post("/api/projects", json=body).status_code == 201
+    client.delete(f"/api/projects/{first}?confirm=true").raise_for_status()
+    assert client.post("/api/projects", json=body).status_code == 201
+
+
+def test_of_many_registrations_at_once_one_is_taken(api: Any, repository: Path) -> None:
+    client = api.client()
+    body = {"name": "Shop", "origin": "blank", "working_directory": str(repository)}
+    with ThreadPoolExecutor(6) as pool:
+        statuses = list(pool.map(lambda _: client.post("/api/projects", json=body).status_code, range(6)))
+    assert sorted(statuses) == [201] + [409] * 5

@@ -50,6 +50,45 @@ def test_a_second_decision_is_409_and_stores_nothing(api: Any, story: Any, first
     assert api.services.log.head() == head
 
 
+DECISIONS: dict[str, Any] = {
+    "approved": {"approved": True},
+    "declined": {"approved": False},
+    "request_changes": {"approved": False, "request_changes": True, "feedback": "More."},
+}
+
+
+@pytest.mark.parametrize("loser", DECISIONS)
+@pytest.mark.parametrize("winner", DECISIONS)
+def test_who_decides_second_is_handed_the_winners_receipt(api: Any, story: Any, winner: str, loser: str) -> None:
+    story.to_gate()
+    assert story.client.get(f"/api/runs/{story.run_id}").json()["status"] == "awaiting_review"
+    review(story, DECISIONS[winner]).raise_for_status()
+    refused = review(story, DECISIONS[loser])
+    assert (refused.status_code, refused.json()["error"]) == (409, "no_assembly_review_pending")
+    told = refused.json()["winner"]
+    assert (told["decision"], told["principal"]) == (winner, api.name("alice"))
+    (fact,) = api.services.log.read(told["position"] - 1, 1)
+    if winner == "request_changes":
+        assert (fact.topic, fact.event.directive_id) == ("coordinator.steering_received", told["directiveId"])
+    receipt = api.services.log.receipts([fact.position])[fact.position]
+    assert told["receipt"]["position"] == fact.position
+    assert (told["receipt"]["leafHash"], told["receipt"]["receiptHash"]) == (receipt.leaf_hash, receipt.receipt_hash)
+
+
+def test_who_decides_before_there_is_a_gate_has_no_winner(api: Any, story: Any) -> None:
+    story.start()
+    assert "winner" not in review(story).json()
+
+
+def test_who_steers_what_is_being_merged_is_handed_the_approvals_receipt(api: Any, story: Any) -> None:
+    story.to_gate()
+    review(story).raise_for_status()
+    body = {"kind": "redirect", "instruction": "More."}
+    refused = story.client.post(f"/api/runs/{story.run_id}/steer", json=body)
+    assert (refused.status_code, refused.json()["error"]) == (409, "already_merged")
+    assert refused.json()["winner"]["decision"] == "approved"
+
+
 def test_of_many_decisions_at_once_one_is_taken(api: Any, story: Any) -> None:
     story.to_gate()
     with ThreadPoolExecutor(8) as pool:

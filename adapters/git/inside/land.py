@@ -20,6 +20,8 @@ LINK = "160000"
 NOTHING = "000000"
 #: Ends the word for a failure after which files may have moved.
 HALF_WAY = ":half_way"
+#: What git says when it will not begin.
+BEFORE = ("not uptodate", "would be overwritten", "would be removed", "would lose untracked", "annot merge")
 
 
 def run(request: Any) -> None:
@@ -70,32 +72,24 @@ class _Landing:
         said = self._git.records("diff-tree", "-r", "-z", "--raw", "--no-renames", self._old, self._new)
         self._changes = [_Change(head, path) for head, path in zip(said[::2], said[1::2], strict=True)]
         self._modes = self._git.try_("config", "--type=bool", "core.fileMode")[1].strip() != b"false"
-        self._refresh()
 
-    def _refresh(self) -> None:
-        self._git.try_("update-index", "-q", "--refresh")
+    def _refresh(self) -> bool:
+        """Look at every file that may have changed; return whether all of them are as the index says."""
+        return self._git.try_("update-index", "--ignore-submodules", "--refresh")[0] == 0
 
     def check(self) -> None:
-        """Raise Failed if anything stands in the way."""
-        if self._git.output("ls-files", "--unmerged", "-z"):
-            raise Failed("repository_dirty", "there are conflicts")
-        for arguments in (
-            ("diff-index", "--cached", "--quiet", self._old),
-            ("diff-files", "--quiet", "--ignore-submodules=all"),
-        ):
-            code, _ = self._git.try_(*arguments)
-            if code > 1:
-                raise Failed("git_failed", self._git.words)
-            if code:
-                raise Failed("repository_dirty", "there are changes that are not committed")
-        if not self._changes:
-            return
-        self._check_free()
-        self._adopt()
-        code, _ = self._git.try_("read-tree", "-m", "-u", "--dry-run", self._old, self._new)
+        """Raise Failed if anything stands in the way that can be told before git moves files."""
+        if not self._refresh():
+            raise Failed("repository_dirty", "there are changes or conflicts that are not committed")
+        code, _ = self._git.try_("diff-index", "--cached", "--quiet", "--ita-visible-in-index", self._old)
+        if code > 1:
+            raise Failed("git_failed", self._git.words)
         if code:
-            raise Failed(_reason(self._git.words), self._git.words)
-        self._try_filters()
+            raise Failed("repository_dirty", "there are staged changes")
+        if self._changes:
+            self._check_free()
+            self._adopt()
+            self._try_filters()
 
     def _check_free(self) -> None:
         """Raise Failed where something untracked, ignored or not, stands in the way: git would write over what is ignored."""
@@ -135,16 +129,14 @@ class _Landing:
     def _try_filters(self) -> None:
         """Run the filters of the new files aside. What fails must fail before anything moves."""
         paths = b"".join(change.path + b"\0" for change in self._changes if change.new_mode.startswith("100"))
-        if not paths:
+        if not paths or not self._git.try_("config", "--get-regexp", r"^filter\.")[1]:
+            return
+        lists = any(change.path.rpartition(b"/")[2] == b".gitattributes" for change in self._changes)
+        if not lists and not _filtered(self._git.records("check-attr", "-z", "--stdin", "filter", given=paths)):
             return
         aside = self._git.with_environment(GIT_INDEX_FILE=os.path.join(self._request["room"], "index-of-new"))
         aside.output("read-tree", self._new)
-        said = aside.records("check-attr", "--cached", "-z", "--stdin", "filter", given=paths)
-        filtered = [
-            path
-            for path, _, value in zip(said[::3], said[1::3], said[2::3], strict=True)
-            if value not in (b"unspecified", b"unset")
-        ]
+        filtered = _filtered(aside.records("check-attr", "--cached", "-z", "--stdin", "filter", given=paths))
         if filtered:
             prefix = os.path.join(self._request["room"], "tried") + "/"
             given = b"".join(path + b"\0" for path in filtered)
@@ -235,15 +227,25 @@ class _Landing:
         return found
 
     def move(self) -> None:
-        """On return the files and the index are those of the new commit. A failure says that it was half way."""
+        """On return the files and the index are those of the new commit. A failure says whether files may have moved."""
         code, _ = self._git.try_("read-tree", "-m", "-u", self._old, self._new)
         if code:
-            raise Failed(_reason(self._git.words) + HALF_WAY, self._git.words)
-        self._refresh()
+            # git looks at all of them before it moves the first.
+            is_half_way = not any(words in self._git.words for words in BEFORE)
+            raise Failed(_reason(self._git.words) + (HALF_WAY if is_half_way else ""), self._git.words)
         code, _ = self._git.try_("diff-index", "--cached", "--quiet", self._new)
-        absent = self._git.records("diff-files", "--name-only", "-z", "--diff-filter=D", "--ignore-submodules=all")
-        if code or (absent and self._request["mode"] == "move"):
+        coming = [change.path for change in self._changes if change.new_mode not in (NOTHING, LINK)]
+        absent = {path for path in coming if not os.path.lexists(path)}
+        if absent:
+            absent -= {record[2:] for record in self._git.records("ls-files", "-t", "-z") if record.startswith(b"S ")}
+        if code or absent:
             raise Failed("files_missing" + HALF_WAY, "git moved the files, and they are not those of the new commit")
+
+
+def _filtered(said: list[bytes]) -> list[bytes]:
+    """Return the paths that have a filter."""
+    triples = zip(said[::3], said[1::3], said[2::3], strict=True)
+    return [path for path, _, value in triples if value not in (b"unspecified", b"unset")]
 
 
 def _lstat(path: bytes) -> os.stat_result | None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from .hashing import workspace_hash
+from .large import found, hand_over
 from .shell import Failed, Git, make_git_directory, shortened
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
@@ -34,11 +35,17 @@ def run(request: Any) -> None:
     if request["strict"] and tree == EMPTY_TREE and parent != EMPTY_TREE:
         raise Failed("workplace_emptied", "every file is gone from it")
     hashed = workspace_hash(request["workplace"]) if request["hashes"] else ""
-    print(json.dumps({"tree": tree, "workspace_hash": hashed}))
+    git = _git(request, "git")
+    large = list[tuple[str, int, str]]()
+    if request["hands_over"] and request["large"] is not None and tree != parent:
+        places = [os.path.join(request["room"], "git/lfs"), os.path.join(request["workplace"], ".git/lfs")]
+        large = found(git, parent, tree, places, [request["large"]])
+    print(json.dumps({"tree": tree, "workspace_hash": hashed, "large": [(name, size) for name, size, _ in large]}))
     if request["hands_over"] and tree != parent:
+        hand_over(large)
         wanted = f"{tree}\n^{parent}\n".encode()
         arguments = ("--revs", "--stdout", "-q", "--thin", "--delta-base-offset", "--window=0", "--compression=1")
-        _git(request, "git").hand_over("pack-objects", *arguments, given=wanted)
+        git.hand_over("pack-objects", *arguments, given=wanted)
 
 
 def _tree(request: Any) -> str:

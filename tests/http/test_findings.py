@@ -1,0 +1,81 @@
+"""What one surface knows of a log that is not whole, /health knows, too."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from steersman.application.log_port import Undecodable
+from steersman.application.proofs_port import OutOfRange
+from steersman.application.verdict import Finding, Verdict
+from steersman.http.findings import Findings
+from steersman.http.given import Services
+from steersman.tests.http.conftest import served
+
+
+class Damaged:
+    """A log one of whose methods fails."""
+
+    def __init__(self, log: Any, method: str, how: Callable[..., Any]) -> None:
+        self._log = log
+        self._method = method
+        self._how = how
+
+    def __getattr__(self, name: str) -> Any:
+        return self._how if name == self._method else getattr(self._log, name)
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fails
+
+
+def asked(services: Services, story: Any, method: str, how: Callable[..., Any], path: str) -> tuple[Any, Any]:
+    """Ask for something that cannot be shown; return that answer, and what /health says then."""
+    log = Damaged(services.log, method, how)
+    with (
+        served(replace(services, log=log, findings=Findings())) as url,
+        httpx.Client(base_url=url, headers=story.client.headers, timeout=60) as client,
+    ):
+        assert client.get("/health").json()["log"] == "ok"
+        return client.get(path), client.get("/health").json()
+
+
+def steered(story: Any) -> str:
+    story.start()
+    told = story.client.post(f"/api/runs/{story.run_id}/steer", json={"kind": "stop"}).raise_for_status()
+    directive_id: str = told.json()["directiveId"]
+    return directive_id
+
+
+@pytest.mark.parametrize("error", [OutOfRange(), LookupError("no such hash"), ValueError("no hash at level 1")])
+def test_a_receipt_that_a_cut_log_cannot_prove_is_told_by_health(
+    services: Services, story: Any, error: Exception
+) -> None:
+    directive = steered(story)
+    refused, health = asked(services, story, "evidence", raising(error), f"/api/receipts/{directive}")
+    assert (refused.status_code, refused.json()["error"]) == (503, "log_damaged")
+    assert (health["status"], health["log"]) == ("degraded", "damaged")
+    assert health["damages"][0]["position"] == services.log.read_stream(f"directive/{directive}")[0].position
+
+
+def test_a_fact_that_a_request_cannot_read_is_told_by_health_and_metrics(services: Services, story: Any) -> None:
+    steered(story)
+    poisoned = raising(Undecodable(7, story.run_id, "of no known shape"))
+    refused, health = asked(services, story, "read_run", poisoned, f"/api/runs/{story.run_id}/events")
+    assert (refused.status_code, refused.json()["error"]) == (503, "run_quarantined")
+    assert health["status"] == "degraded"
+    assert [(one["name"], one["position"]) for one in health["quarantined"]] == [(story.run_id, 7)]
+
+
+def test_an_audit_that_finds_tampering_is_told_by_health(services: Services, story: Any) -> None:
+    steered(story)
+    bad = Verdict(verdict="tampered", finding=Finding(reason="leaf_mismatch", position=3))
+    told, health = asked(services, story, "audit", lambda _: bad, f"/api/runs/{story.run_id}/audit")
+    assert told.json()["verdict"] == "tampered"
+    assert (health["status"], health["log"]) == ("degraded", "damaged")
+    assert health["damages"] == [{"reason": "leaf_mismatch", "position": 3}]
