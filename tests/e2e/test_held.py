@@ -1,16 +1,14 @@
 """A repository that is gone while a run is at work: the run says whom it waits for, and goes on when it is back."""
 
-import pytest
-
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, Api, part, steersman, wait_until, write
 
 
 def test_a_run_whose_repository_was_moved_away_names_the_operator_and_goes_on_when_it_is_back(
-    api: Api, repository: Repository, monkeypatch: pytest.MonkeyPatch
+    api: Api, repository: Repository
 ) -> None:
     run_id = api.orchestrate(api.project(repository.path), part("only", {"sleep_ms": 1500}, write("a.txt", "a\n")))
-    api.until(run_id, "agent.turn.start")
+    api.until(run_id, "subtask.running")
     before = api.get("/health")["held"]
     elsewhere = repository.path.with_name("elsewhere")
     repository.path.rename(elsewhere)
@@ -18,9 +16,9 @@ def test_a_run_whose_repository_was_moved_away_names_the_operator_and_goes_on_wh
     assert (held["errorCode"], held["waitsFor"]) == ("workspace_missing", "operator")
     (wait,) = api.get(f"/api/runs/{run_id}/explain")["waits"]
     assert (wait["who"], wait["request"]) == ("operator", f"POST /api/runs/{run_id}/retry")
-    monkeypatch.setenv("STEERSMAN_SERVER_URL", str(api.http.base_url))
-    monkeypatch.setenv("STEERSMAN_TOKEN", api.http.headers["Authorization"].removeprefix("Bearer "))
-    told = steersman("runs", "explain", run_id)
+    token = api.http.headers["Authorization"].removeprefix("Bearer ")
+    url = str(api.http.base_url)
+    told = steersman("runs", "explain", run_id, STEERSMAN_SERVER_URL=url, STEERSMAN_TOKEN=token)
     assert "operator: " in told
     assert "driver: " not in told
     assert [one["error_code"] for one in api.get(f"/api/runs/{run_id}")["held"]] == ["workspace_missing"]
