@@ -105,7 +105,8 @@ def pass_gates(run: Run) -> Sequence[Draft]:
         or plan.stage == "merge"
     ):
         return ()
-    if not assembly.has_changes:
+    if not assembly.has_changes and not assembly.left_out:
+        # Nothing to look at. Where work that was ready is left out of it, a person is to see that.
         return _without_changes(run, plan, assembly, assembly.head)
     skipped, spec = next_gate(run.gates, assembly.gates_done)
     if spec is not None and plan.stage == spec.kind:

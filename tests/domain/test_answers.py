@@ -24,6 +24,7 @@ from steersman.domain.asking import (
     ToolApprovalRequired,
     command_hash,
 )
+from steersman.domain.bad_ends import STALLED, BadEnd
 from steersman.domain.child_run import RunCancelled, TurnEnded
 from steersman.domain.effects import AnswerQuestion
 from steersman.domain.event import Draft, Event
@@ -32,6 +33,7 @@ from steersman.domain.run import Run
 from steersman.domain.turns import Overtaken
 from steersman.tests.domain.fleet import Fleet, part
 
+STALL = BadEnd(code=STALLED, message="Silence.", stall_seconds=300)
 FETCH = ToolCall(tool_name="web_fetch", tool_input='{"url":"https://a"}', url="https://a")
 ELSEWHERE = ToolCall(tool_name="web_fetch", tool_input='{"url":"https://b"}', url="https://b")
 OTHER = ToolCall(tool_name="search", tool_input="{}")
@@ -124,7 +126,7 @@ def ends() -> dict[str, Callable[[Asking], object]]:
             child_ends.fail_child(a.run, child(a), a.now, error_code="x", message="x", retryable=False)
         ),
         "it is aborted": aborted,
-        "it stalls": lambda a: a.put(child_ends.give_up_stalled(a.run, child(a), a.now, 300)),
+        "it stalls": lambda a: a.put(child_ends.end_badly(a.run, child(a), a.now, STALL)),
     }
 
 
