@@ -94,12 +94,15 @@ class Story:
         self.repository = repository
         self.client = api.client()
         self.project_id = ""
+        self.projects = 0
         self.run_id = ""
         self.link_out = False
 
     def project(self) -> str:
-        """Register the repository and build the team."""
-        body = {"name": "Shop", "origin": "blank", "working_directory": str(self.repository)}
+        """Register the repository, under a name of its own each time, and build the team."""
+        self.projects += 1
+        name = "Shop" if self.projects == 1 else f"Shop {self.projects}"
+        body = {"name": name, "origin": "blank", "working_directory": str(self.repository)}
         self.project_id = self.client.post("/api/projects", json=body).raise_for_status().json()["project_id"]
         for role in ("software-engineer", "tester"):
             self.client.post(f"/api/projects/{self.project_id}/team/members", json={"role_id": role}).raise_for_status()
