@@ -3,7 +3,6 @@
 import sqlite3
 import subprocess
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -28,19 +27,21 @@ def swap(service: Service, old: bytes, new: bytes) -> int:
 
 
 def test_forged_words_are_never_a_prompt_and_the_service_raises_an_alarm(
-    service: Service, repository: Repository, tmp_path: Path
+    service: Service, repository: Repository
 ) -> None:
-    api, go_on = Api(service.start()), tmp_path / "go on"
+    api = Api(service.start())
     run_id = api.orchestrate(
         api.project(repository.path),
-        part("First", {"run": ["sh", "-c", f"until test -e '{go_on}'; do sleep 0.1; done"]}),
+        part("First", {"run": ["sh", "-c", 'until test -e "$HOME/go on"; do sleep 0.1; done']}),
         part("Second, in honest words", {"echo_prompt": {"path": "heard.txt"}}, dependsOn=[0]),
     )
     api.until(run_id, "subtask.running")
+    wait_until(lambda: any((service.data / "homes").glob("*")), "the first agent has its home")
     service.kill()
     position = swap(service, b"in honest words", b"and in MALLORY'S")
     api = Api(service.start())
-    go_on.touch()
+    for home in (service.data / "homes").iterdir():
+        (home / "go on").touch()
     health = wait_until(lambda: (found := api.get("/health"))["tampered"] and found, "the service has noticed")
     assert health["status"] == "degraded"
     assert position in [found["position"] for found in health["tampered"]]
