@@ -211,9 +211,9 @@ class Api:
         self._position = response.headers.get("Steersman-Position", self._position)
         return self._body(response, expect)
 
-    def project(self, repository: Path, *members: Mapping[str, str]) -> str:
+    def project(self, repository: Path, *members: Mapping[str, str], name: str | None = None) -> str:
         """Register the repository, with a software engineer if nobody else is named, and return the project's id."""
-        body = {"name": repository.name, "origin": "blank", "working_directory": str(repository)}
+        body = {"name": name or repository.name, "origin": "blank", "working_directory": str(repository)}
         project_id: str = self.post("/api/projects", body, 201)["project_id"]
         for member in members or ({"role_id": "software-engineer"},):
             self.post(f"/api/projects/{project_id}/team/members", member)

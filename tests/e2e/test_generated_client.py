@@ -26,7 +26,7 @@ Imported = Callable[[str], ModuleType]
 @pytest.fixture
 def document(api: Api) -> Any:
     """The description as anybody gets it."""
-    return httpx.get(f"{api.service.url}/schema").raise_for_status().json()
+    return httpx.get(f"{api.service.url}/schema", timeout=60).raise_for_status().json()
 
 
 @pytest.fixture

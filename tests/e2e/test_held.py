@@ -7,11 +7,13 @@ from steersman.tests.e2e.served import GATE, Api, part, steersman, wait_until, w
 def test_a_run_whose_repository_was_moved_away_names_the_operator_and_goes_on_when_it_is_back(
     api: Api, repository: Repository
 ) -> None:
-    run_id = api.orchestrate(api.project(repository.path), part("only", {"sleep_ms": 1500}, write("a.txt", "a\n")))
-    api.until(run_id, "subtask.running")
+    asks = {"tool": {"name": "web_fetch", "input": {"url": "about:blank"}}}
+    run_id = api.orchestrate(api.project(repository.path), part("only", asks, write("a.txt", "a\n")))
+    request_id = api.until(run_id, "coordinator.child_approval_required")[-1].data["requestId"]
     before = api.get("/health")["held"]
     elsewhere = repository.path.with_name("elsewhere")
     repository.path.rename(elsewhere)
+    api.post(f"/api/runs/{run_id}/tool-approvals", {"request_id": request_id})
     held = api.until(run_id, "coordinator.effect_held")[-1].data
     assert (held["errorCode"], held["waitsFor"]) == ("workspace_missing", "operator")
     (wait,) = api.get(f"/api/runs/{run_id}/explain")["waits"]

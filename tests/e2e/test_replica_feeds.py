@@ -128,8 +128,8 @@ def test_replicas_wake_each_other_over_the_channel_of_their_log_and_keep_nothing
         seen.subscribe(channel)
         wait_until(lambda: client.pubsub_numsub(channel)[0][1] == 3, "we listen, too")
         position = 0
-        for api in pair.apis:
-            api.project(repository.path)
+        for api, name in zip(pair.apis, ("one", "two"), strict=True):
+            api.project(repository.path, name=name)
             position = api.http.get("/health").json()["position"]
             wait_until(
                 lambda position=position: (m := seen.get_message(timeout=1)) and int(m["data"]) >= position,
