@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from steersman.adapters.git.removal import remove_tree
 from steersman.adapters.git.repositories import GitRepositories, GitSettings
 from steersman.adapters.git.staging import Limits
+from steersman.adapters.removal import remove_tree
 from steersman.application.git_port import CommitFailed, WorkplaceLost
 from steersman.domain.git import Commit
 
@@ -373,6 +373,42 @@ def test_what_git_refuses_or_would_wait_for_is_named(scratch: Scratch, kind: str
 
     with pytest.raises(CommitFailed, match=r"\.gitattributes"):
         commit(scratch, path)
+
+
+@pytest.mark.parametrize("name", ["info/alternates", "pack/pack-planted.idx", "object", "link"])
+def test_a_pipe_among_the_agents_objects_is_waited_for_by_nobody(scratch: Scratch, name: str) -> None:
+    scratch.repositories = GitRepositories(scratch.home / "impatient", settings=GitSettings(box_seconds=30.0))
+    path = scratch.workplace()
+    scratch.write({"README": "theirs\n", "new": "new\n"}, path)
+    scratch.git("add", "new", cwd=path)
+    objects = path / ".git/objects"
+    blob = scratch.rev(":new", cwd=path)
+    planted = objects / (f"{blob[:2]}/{blob[2:]}" if name in ("object", "link") else name)
+    planted.unlink(missing_ok=True)
+    if name == "link":
+        os.mkfifo(path / ".git/pipe")
+        planted.symlink_to(path / ".git/pipe")
+    else:
+        (objects / "pack/pack-planted.pack").touch()
+        os.mkfifo(planted)
+
+    made = commit(scratch, path)
+
+    assert scratch.git("diff", "--name-only", "main", made.commit) == "README\nnew\n"
+    assert scratch.is_sound()
+
+
+def test_an_index_without_end_is_not_copied(scratch: Scratch) -> None:
+    scratch.repositories = GitRepositories(scratch.home / "impatient", settings=GitSettings(box_seconds=30.0))
+    path = scratch.workplace()
+    scratch.write({"README": "theirs\n"}, path)
+    for number in range(1_000):
+        with open(path / f".git/sharedindex.{number}", "wb") as file:
+            file.truncate(1 << 30)
+
+    made = commit(scratch, path)
+
+    assert scratch.git("diff", "--name-only", "main", made.commit) == "README\n"
 
 
 #: A filter process as git starts one: it stores everything in capitals, and counts how often it was started.
