@@ -1,5 +1,6 @@
 """A worktree's commit is what `git add -A` would make of its files, on the parent, the same each time."""
 
+import hashlib
 import os
 import resource
 import shutil
@@ -409,6 +410,24 @@ def test_an_index_without_end_is_not_copied(scratch: Scratch) -> None:
     made = commit(scratch, path)
 
     assert scratch.git("diff", "--name-only", "main", made.commit) == "README\n"
+
+
+def test_a_tree_that_the_index_only_claims_is_not_committed(scratch: Scratch) -> None:
+    path = scratch.workplace()
+    scratch.git("update-index", "--refresh", cwd=path)
+    blob = scratch.git("hash-object", "-w", "--stdin", cwd=path, stdin="forged\n").strip()
+    forged = scratch.git("mktree", cwd=path, stdin=f"100644 blob {blob}\tREADME\n").strip()
+    index = path / ".git/index"
+    scratch.git("read-tree", "HEAD", cwd=path)
+    scratch.git("update-index", "--refresh", cwd=path)
+    content = index.read_bytes()
+    # Version, and how many entries: all of them are in the tree that the extension names.
+    claim = b"\0%d 0\n" % int.from_bytes(content[8:12]) + bytes.fromhex(forged)
+    content = content[: content.rindex(b"TREE")] + b"TREE" + len(claim).to_bytes(4) + claim
+    index.write_bytes(content + hashlib.sha1(content).digest())
+    assert scratch.git("write-tree", cwd=path).strip() == forged
+
+    assert commit(scratch, path).commit == scratch.rev("main")
 
 
 #: A filter process as git starts one: it stores everything in capitals, and counts how often it was started.

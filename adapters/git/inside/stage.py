@@ -168,7 +168,13 @@ class _Staging:
             self._git.output("update-index", "--add", "--replace", "-z", "--stdin", given=_joined(added))
             if self._request["strict"] and "Ignoring path" in self._git.words:
                 raise Failed("forbidden_name", f"git takes no file of such a name: {shortened(self._git.words)}")
-        return self._git.text("write-tree")
+        # Of the entries alone: an index may name any tree at all as that of a directory, and git would believe it.
+        git = self._git.with_environment(GIT_INDEX_FILE=os.path.join(self._request["room"], "index-of-tree"))
+        with suppress(FileNotFoundError):
+            os.unlink(git.environment["GIT_INDEX_FILE"])
+        if entries := self._git.output("ls-files", "-s", "-z"):
+            git.output("update-index", "-z", "--index-info", given=entries)
+        return git.text("write-tree")
 
     def _at(self, path: bytes) -> bytes:
         return os.path.join(self._root, path)
