@@ -14,9 +14,9 @@ from typing import IO, Any, TypeVar, cast
 import msgspec
 
 from ..processes.box import Box, Inside, Mount, begin
+from ..removal import remove_tree
 from .large_files import take_large
 from .program import CHUNK_BYTES, NOTHING_RUNS, GitFailed, Program, Words, end_group, ending, environment, find_git
-from .removal import remove_tree
 
 INSIDE = Path(__file__).parent / "inside" / "main.py"
 #: How long a program may work: a filter that hangs ends with it.

@@ -8,12 +8,12 @@ from pathlib import Path
 from dulwich.refs import Ref
 
 from ..crash_points import reached
+from ..removal import remove_tree
 from .boxed import Boxed
 from .configuration import behaviour, content
 from .inside.shell import make_git_directory
 from .inspection import Opened, is_directory
 from .refs import BASES, MayMove, read_ref, set_ref
-from .removal import remove_tree
 from .workplaces import Made, files_of, finish, linked_entry
 
 

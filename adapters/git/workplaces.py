@@ -17,12 +17,12 @@ from dulwich.refs import Ref
 from ...application.git_port import GitConflict, WorkplaceState, WorkplaceUnmade
 from ..crash_points import reached
 from ..processes.box import Mount
+from ..removal import remove_tree
 from .boxed import Boxed, Unable
 from .configuration import Behaviour, behaviour, origin, written
 from .inside.shell import make_git_directory
 from .inspection import Opened, admin_entries, is_directory, root_of
 from .refs import BASES, TAKEN, MayMove, branch_ref, delete_ref, read_ref, set_ref
-from .removal import remove_tree
 from .staging import lent
 
 MADE = ".made"

@@ -5,6 +5,7 @@ import json
 import os
 import pwd
 import shutil
+import stat
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ ROOTS_OWN = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/pro
 LAUNCHER = Path(__file__).with_name("as_agents_user.py")
 FIRST = Path(__file__).with_name("first_in_box.py")
 TRY_SECONDS = 20.0
+OPENED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Settings of the service that may hold passwords, should they be readable to its user.
 CONFIGURATION = Path("/etc/steersman")
 
@@ -202,25 +204,46 @@ def give_to(path: Path, uid: int, gid: int) -> None:
     os.chown(path, uid, gid, follow_symlinks=False)
     if path.is_symlink() or not path.is_dir():
         return
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    pending = [os.open(path, flags)]
+    here = os.open(path, OPENED)
     try:
-        while pending:
-            directory = pending.pop()
-            try:
-                with os.scandir(directory) as entries:
-                    for entry in entries:
-                        status = entry.stat(follow_symlinks=False)
-                        is_directory = entry.is_dir(follow_symlinks=False)
-                        if (status.st_uid, status.st_gid) != (uid, gid) and (is_directory or status.st_nlink == 1):
-                            os.chown(entry.name, uid, gid, dir_fd=directory, follow_symlinks=False)
-                        if is_directory:
-                            pending.append(os.open(entry.name, flags, dir_fd=directory))
-            finally:
-                os.close(directory)
+        # Down and up again by one open directory at a time: there may be more of them, or deeper, than can be open.
+        above = list[tuple[tuple[int, int], list[str]]]()
+        left = _give_entries(here, uid, gid)
+        while left or above:
+            if left:
+                below = os.open(left.pop(), OPENED, dir_fd=here)
+                above.append((_identity(here), left))
+                os.close(here)
+                here = below
+                left = _give_entries(here, uid, gid)
+            else:
+                back = os.open("..", OPENED, dir_fd=here)
+                os.close(here)
+                here = back
+                identity, left = above.pop()
+                if _identity(here) != identity:
+                    raise OSError(f"{path}: a directory was moved meanwhile")
     finally:
-        for directory in pending:
-            os.close(directory)
+        os.close(here)
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+def _give_entries(directory: int, uid: int, gid: int) -> list[str]:
+    """Give what is in an open directory to that user; return the names of the directories in it."""
+    directories = list[str]()
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            status = entry.stat(follow_symlinks=False)
+            is_directory = stat.S_ISDIR(status.st_mode)
+            if (status.st_uid, status.st_gid) != (uid, gid) and (is_directory or status.st_nlink == 1):
+                os.chown(entry.name, uid, gid, dir_fd=directory, follow_symlinks=False)
+            if is_directory:
+                directories.append(entry.name)
+    return directories
 
 
 def find_program() -> Path | None:

@@ -2,13 +2,13 @@
 
 import io
 import os
-import shutil
 import sys
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from ...application.agent_port import AgentFailed
+from ..removal import remove_tree
 from .box import Box, CommandTooLong, Inside, Mount, run
 
 UNPACKER = Path(__file__).with_name("unpack_here.py")
@@ -64,28 +64,6 @@ class Homes:
         """On return there is nothing left of these homes."""
         for run_id in run_ids:
             remove_tree(self.of(run_id))
-
-
-def remove_tree(path: Path) -> None:
-    """On return nothing is at a path, however its directories are closed. Links are not followed."""
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-        return
-
-    def open_up(_function: object, found: str, error: tuple[type[BaseException], BaseException, object]) -> None:
-        # Whoever owns a directory may have closed it to itself.
-        if not isinstance(error[1], PermissionError):
-            if not isinstance(error[1], FileNotFoundError):
-                raise error[1]
-            return
-        os.chmod(os.path.dirname(found), 0o700)
-        if os.path.isdir(found) and not os.path.islink(found):
-            os.chmod(found, 0o700)
-            shutil.rmtree(found)
-        else:
-            os.unlink(found)
-
-    shutil.rmtree(path, onerror=open_up)
 
 
 def _packed(copies: Sequence[tuple[Path, Path]]) -> bytes:

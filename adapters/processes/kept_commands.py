@@ -15,9 +15,9 @@ from typing import Any
 from ...application.agent_port import AgentFailed
 from ...application.ports import CommandResult
 from ..agents_file import Surroundings
+from ..removal import remove_tree
 from .agent_process import NOT_STARTED, OUR_WORDS, AgentProcess, Launch
 from .box import Bare, Box
-from .homes import remove_tree
 from .surroundings import Surrounded, surrounded
 
 #: What is kept of a command's output: its end, where the reason for a failure stands.

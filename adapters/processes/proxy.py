@@ -10,10 +10,11 @@ import ipaddress
 import shutil
 import socket
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,6 +27,8 @@ CONNECT_SECONDS = 30.0
 CHUNK_BYTES = 64 * 1024
 #: How many connections one agent may have open.
 MOST_CONNECTIONS = 256
+#: How many names one agent may have looked up at once. Nobody can end a look-up.
+MOST_LOOKUPS = 8
 #: How many refusals of one box the service's own log tells.
 TOLD_REFUSALS = 20
 #: Headers that are between the program and us.
@@ -59,6 +62,7 @@ class Door:
         self._refusals = 0
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
+        self._lookups = asyncio.Semaphore(MOST_LOOKUPS)
 
     async def begin(self) -> Self:
         """On return there is the socket, and whoever may open it is served."""
@@ -135,12 +139,41 @@ class Door:
         hosts = self._ways_out.hosts
         if not is_reached and hosts is not None and not any(is_below(host, allowed) for allowed in hosts):
             raise Refusal(f"{host} is not among the agent's `hosts`")
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = await self._looked_up(host, port)
         addresses = [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
         allowed = [one for one in addresses if is_reached or (str(one), port) in listed or is_public(one)]
         if not allowed:
             raise Refusal(f"{host}:{port} is an address of this machine or of its own networks; `reach` may name it")
         return allowed
+
+    async def _looked_up(self, host: str, port: int) -> Sequence[Any]:
+        """
+        Return what the system's resolver says. Raises OSError, UnicodeError.
+
+        A name server of the agent's choice may be silent for as long as it likes, so this takes no thread that others
+        wait for, and none that the end of the service waits for.
+        """
+        await self._lookups.acquire()
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Sequence[Any]] = loop.create_future()
+
+        def settle(tell: Callable[[Any], None], outcome: Any) -> None:
+            self._lookups.release()
+            if not answered.done():
+                tell(outcome)
+
+        def look() -> None:
+            tell: Callable[[Any], None] = answered.set_result
+            outcome: Any
+            try:
+                outcome = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            except Exception as error:  # noqa: BLE001 -- whoever waits is told
+                tell, outcome = answered.set_exception, error
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(settle, tell, outcome)
+
+        threading.Thread(target=look, daemon=True, name="look-up").start()
+        return await answered
 
 
 def read_head(head: bytes) -> tuple[str, int, bytes | None]:

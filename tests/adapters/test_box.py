@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from steersman.adapters.processes.bubblewrap import (
     find_program,
     give_to,
 )
+from steersman.adapters.removal import remove_tree
 from steersman.tests.adapters.test_agent_keeper import DETACHED
 from steersman.tests.live_agents import WRITER, family_of, is_alive, outside, size_of, wait_until
 
@@ -148,6 +150,31 @@ def test_fifty_thousand_files_are_given_in_moments(tmp_path: Path) -> None:
     give_to(tmp_path, *((65534, 65534) if IS_ROOT else (os.getuid(), os.getgid())))
     assert time.monotonic() - begun < 10
     assert (tmp_path / "49" / "999").stat().st_uid == (65534 if IS_ROOT else os.getuid())
+
+
+@pytest.mark.parametrize("shape", ["wide", "deep"])
+def test_more_directories_than_can_be_open_are_given(tmp_path: Path, shape: str) -> None:
+    top = tmp_path / "home"
+    top.mkdir()
+    most = 64 + max(int(name) for name in os.listdir("/proc/self/fd"))
+    here = os.open(top, os.O_RDONLY)
+    for number in range(2 * most):
+        os.mkdir(str(number), dir_fd=here)
+        if shape == "deep":
+            below = os.open(str(number), os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = below
+    os.close(here)
+    user = (65534, 65534) if IS_ROOT else (os.getuid(), os.getgid())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    try:
+        give_to(top, *user)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    found = subprocess.run(["find", top, "!", "-uid", str(user[0])], capture_output=True, check=True)
+    assert found.stdout == b""
+    remove_tree(top)
 
 
 def test_the_agents_user_is_never_root_and_must_be_there() -> None:

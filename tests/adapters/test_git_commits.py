@@ -1,5 +1,6 @@
 """A worktree's commit is what `git add -A` would make of its files, on the parent, the same each time."""
 
+import hashlib
 import os
 import resource
 import shutil
@@ -11,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from steersman.adapters.git.removal import remove_tree
 from steersman.adapters.git.repositories import GitRepositories, GitSettings
 from steersman.adapters.git.staging import Limits
+from steersman.adapters.removal import remove_tree
 from steersman.application.git_port import CommitFailed, WorkplaceLost
 from steersman.domain.git import Commit
 
@@ -373,6 +374,60 @@ def test_what_git_refuses_or_would_wait_for_is_named(scratch: Scratch, kind: str
 
     with pytest.raises(CommitFailed, match=r"\.gitattributes"):
         commit(scratch, path)
+
+
+@pytest.mark.parametrize("name", ["info/alternates", "pack/pack-planted.idx", "object", "link"])
+def test_a_pipe_among_the_agents_objects_is_waited_for_by_nobody(scratch: Scratch, name: str) -> None:
+    scratch.repositories = GitRepositories(scratch.home / "impatient", settings=GitSettings(box_seconds=30.0))
+    path = scratch.workplace()
+    scratch.write({"README": "theirs\n", "new": "new\n"}, path)
+    scratch.git("add", "new", cwd=path)
+    objects = path / ".git/objects"
+    blob = scratch.rev(":new", cwd=path)
+    planted = objects / (f"{blob[:2]}/{blob[2:]}" if name in ("object", "link") else name)
+    planted.unlink(missing_ok=True)
+    if name == "link":
+        os.mkfifo(path / ".git/pipe")
+        planted.symlink_to(path / ".git/pipe")
+    else:
+        (objects / "pack/pack-planted.pack").touch()
+        os.mkfifo(planted)
+
+    made = commit(scratch, path)
+
+    assert scratch.git("diff", "--name-only", "main", made.commit) == "README\nnew\n"
+    assert scratch.is_sound()
+
+
+def test_an_index_without_end_is_not_copied(scratch: Scratch) -> None:
+    scratch.repositories = GitRepositories(scratch.home / "impatient", settings=GitSettings(box_seconds=30.0))
+    path = scratch.workplace()
+    scratch.write({"README": "theirs\n"}, path)
+    for number in range(1_000):
+        with open(path / f".git/sharedindex.{number}", "wb") as file:
+            file.truncate(1 << 30)
+
+    made = commit(scratch, path)
+
+    assert scratch.git("diff", "--name-only", "main", made.commit) == "README\n"
+
+
+def test_a_tree_that_the_index_only_claims_is_not_committed(scratch: Scratch) -> None:
+    path = scratch.workplace()
+    scratch.git("update-index", "--refresh", cwd=path)
+    blob = scratch.git("hash-object", "-w", "--stdin", cwd=path, stdin="forged\n").strip()
+    forged = scratch.git("mktree", cwd=path, stdin=f"100644 blob {blob}\tREADME\n").strip()
+    index = path / ".git/index"
+    scratch.git("read-tree", "HEAD", cwd=path)
+    scratch.git("update-index", "--refresh", cwd=path)
+    content = index.read_bytes()
+    # Version, and how many entries: all of them are in the tree that the extension names.
+    claim = b"\0%d 0\n" % int.from_bytes(content[8:12]) + bytes.fromhex(forged)
+    content = content[: content.rindex(b"TREE")] + b"TREE" + len(claim).to_bytes(4) + claim
+    index.write_bytes(content + hashlib.sha1(content).digest())
+    assert scratch.git("write-tree", cwd=path).strip() == forged
+
+    assert commit(scratch, path).commit == scratch.rev("main")
 
 
 #: A filter process as git starts one: it stores everything in capitals, and counts how often it was started.

@@ -1,18 +1,31 @@
 """The way out of a box: it leads where it may, and nowhere else, and nothing that an agent does to it closes it."""
 
+import asyncio
 import http.server
 import ipaddress
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from steersman.adapters.agents_file import Surroundings
+from steersman.adapters.processes.box import Inside, Mount, run
 from steersman.adapters.processes.bubblewrap import find_box
+from steersman.adapters.processes.homes import Homes
 from steersman.adapters.processes.kept_commands import KeptCommands
-from steersman.adapters.processes.proxy import Refusal, is_below, is_public, near_ports, read_head, read_reach
+from steersman.adapters.processes.proxy import (
+    Door,
+    Refusal,
+    WaysOut,
+    is_below,
+    is_public,
+    near_ports,
+    read_head,
+    read_reach,
+)
 
 
 class Echo(http.server.BaseHTTPRequestHandler):
@@ -127,6 +140,61 @@ def test_a_listed_address_is_reached_by_its_port_and_by_the_proxy_however_rude_o
     told = elsewhere.run([sys.executable, "-I", "-c", code, str(port)], tmp_path, 120).output
     assert told.count("403") == 2
     assert "`hosts`" in told
+
+
+async def silent_names(patch: pytest.MonkeyPatch, silence: threading.Event) -> int:
+    """Have a box look up many names that nobody answers for; return what a thread for others says meanwhile."""
+    loop, asked = asyncio.get_running_loop(), asyncio.Semaphore(0)
+    loop.set_default_executor(ThreadPoolExecutor(2))
+
+    def look_up(*_: object, **__: object) -> list[object]:
+        loop.call_soon_threadsafe(asked.release)
+        silence.wait()
+        return []
+
+    patch.setattr("socket.getaddrinfo", look_up)
+    door = await Door(WaysOut()).begin()
+    writers = [(await asyncio.open_unix_connection(door.path))[1] for _ in range(20)]
+    try:
+        for writer in writers:
+            writer.write(b"CONNECT silent.example:443 HTTP/1.1\r\n\r\n")
+        await asked.acquire()
+        await asked.acquire()
+        return await asyncio.wait_for(asyncio.to_thread(int, "7"), 20)
+    finally:
+        door.end()
+        for writer in writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
+
+
+def test_names_that_nobody_answers_for_hold_up_nobody_else_and_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    silence = threading.Event()
+    watch = threading.Timer(40, silence.set)
+    watch.start()
+    try:
+        assert asyncio.run(silent_names(monkeypatch, silence)) == 7
+        assert not silence.is_set()
+    finally:
+        watch.cancel()
+        silence.set()
+
+
+@pytest.mark.parametrize("where", ["build", "agent"])
+def test_a_home_is_removed_however_deep_it_is(tmp_path: Path, where: str) -> None:
+    code = "import os\nos.chdir(os.environ['HOME'])\nfor _ in range(3000):\n    os.mkdir('d'); os.chdir('d')\nprint('deep')"
+    box = find_box()
+    box.give(tmp_path)
+    command = [sys.executable, "-I", "-c", code]
+    if where == "build":
+        assert KeptCommands(box=box).run(command, tmp_path, 60).output == "deep\n"
+        return
+    homes = Homes(tmp_path / "homes", box)
+    home = homes.make("mine")
+    inside = Inside(cwd=home, env={"HOME": str(home)}, mounts=(Mount(source=home, writable=True),))
+    assert run(box, command, inside, timeout_seconds=60).output == b"deep\n"
+    homes.forget(["mine"])
+    assert not home.exists()
 
 
 def test_without_a_network_there_is_none(port: int, tmp_path: Path) -> None:

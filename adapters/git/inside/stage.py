@@ -26,6 +26,8 @@ ROUNDS = 30
 SETTINGS = {"core.quotePath": "false", "core.looseCompression": "0", "core.fsync": "none", "core.splitIndex": "false"}
 LINK = "160000"
 LISTS = (b".gitignore", b".gitattributes", b".gitmodules")
+#: What is copied of an index, with all its parts: that of a million files is a fifth of it.
+MOST_INDEX_BYTES = 1 << 30
 
 
 def run(request: Any) -> None:
@@ -51,7 +53,7 @@ def run(request: Any) -> None:
 def _tree(request: Any) -> str:
     objects = os.path.join(request["workplace"], ".git", "objects")
     with suppress(Failed):
-        if os.path.isdir(objects):
+        if _holds_files_alone(objects):
             _prepare(request, [*request["lends"], objects])
             if _copy_index(request):
                 return _Staging(request).tree()
@@ -71,6 +73,28 @@ def _git(request: Any, name: str) -> Git:
     return git
 
 
+def _holds_files_alone(objects: str) -> bool:
+    """
+    Return whether a directory of objects, which is no link, holds directories and files and nothing else.
+
+    git opens whatever has the name of a pack, of an object or of a list there, and would wait for ever at a pipe.
+    """
+    left = [objects]
+    try:
+        if not stat.S_ISDIR(os.lstat(objects).st_mode):
+            return False
+        while left:
+            with os.scandir(left.pop()) as found:
+                for item in found:
+                    if item.is_dir(follow_symlinks=False):
+                        left.append(item.path)
+                    elif not item.is_file(follow_symlinks=False):
+                        return False
+    except OSError:
+        return False
+    return True
+
+
 def _look_for_pipes(workplace: str) -> None:
     """Raise Failed for a list of git's that is no file: git would wait for ever for somebody to write in it."""
     for directory, _, names in os.walk(os.fsencode(workplace)):
@@ -88,26 +112,29 @@ def _prepare(request: Any, borrowed: list[str]) -> None:
 def _copy_index(request: Any) -> bool:
     """Copy the index with its time, by which git knows which files may have changed unseen; return whether there is one."""
     directory = os.path.join(request["workplace"], ".git")
-    copied = False
+    copied, left = False, MOST_INDEX_BYTES
     with suppress(OSError):
         if not stat.S_ISDIR(os.lstat(directory).st_mode):
             return False
         for name in os.listdir(directory):
             if name == "index" or name.startswith("sharedindex."):
-                found = _copy(os.path.join(directory, name), os.path.join(request["room"], "git", name))
-                if not found:
+                size = _copy(os.path.join(directory, name), os.path.join(request["room"], "git", name), left)
+                if size is None:
                     return False
+                left -= size
                 copied = copied or name == "index"
     return copied
 
 
-def _copy(source: str, target: str) -> bool:
-    """Copy an index; return whether it is whole: git itself reads on where it is cut off."""
+def _copy(source: str, target: str, most: int) -> int | None:
+    """
+    Copy an index; return its size, None if it is too large, or not whole: git itself reads on where it is cut off.
+    """
     descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as read:
         found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            return False
+        if not stat.S_ISREG(found.st_mode) or found.st_size > most:
+            return None
         digest, end = hashlib.sha1(usedforsecurity=False), b""
         with open(target, "wb") as written:
             while chunk := read.read(1 << 20):
@@ -116,7 +143,7 @@ def _copy(source: str, target: str) -> bool:
                 digest.update(end[:-20])
                 end = end[-20:]
     os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
-    return end in (digest.digest(), b"\0" * 20)
+    return found.st_size if end in (digest.digest(), b"\0" * 20) else None
 
 
 class _Staging:
@@ -141,7 +168,13 @@ class _Staging:
             self._git.output("update-index", "--add", "--replace", "-z", "--stdin", given=_joined(added))
             if self._request["strict"] and "Ignoring path" in self._git.words:
                 raise Failed("forbidden_name", f"git takes no file of such a name: {shortened(self._git.words)}")
-        return self._git.text("write-tree")
+        # Of the entries alone: an index may name any tree at all as that of a directory, and git would believe it.
+        git = self._git.with_environment(GIT_INDEX_FILE=os.path.join(self._request["room"], "index-of-tree"))
+        with suppress(FileNotFoundError):
+            os.unlink(git.environment["GIT_INDEX_FILE"])
+        if entries := self._git.output("ls-files", "-s", "-z"):
+            git.output("update-index", "-z", "--index-info", given=entries)
+        return git.text("write-tree")
 
     def _at(self, path: bytes) -> bytes:
         return os.path.join(self._root, path)
