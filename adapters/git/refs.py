@@ -30,6 +30,8 @@ SET_ATTEMPTS = 8
 
 HEADS = b"refs/heads/"
 CONFLICTS = "refs/steersman/conflicts/"
+#: Hold what was brought together for a run, until the run needs it no longer.
+MERGED = b"refs/steersman/merged/"
 #: Hold what a workplace began with, and what was taken in from it last.
 BASES = b"refs/steersman/bases/"
 TAKEN = b"refs/steersman/taken/"
