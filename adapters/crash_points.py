@@ -31,6 +31,7 @@ POINTS = frozenset(
         "workplace.set_aside",
         "workplace.removed",
         "merge.stored",
+        "merge.held",
         "landing.locked",
         "landing.written",
         "landing.moved",

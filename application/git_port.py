@@ -242,7 +242,8 @@ class Repositories(Protocol):
         message: str,
     ) -> Integrated:
         """
-        Merge the contributions onto *base* in the given order, moving no ref but refs/steersman/conflicts/{run_id}/*.
+        Merge the contributions onto *base* in the given order, moving no ref but the run's own below refs/steersman:
+        what is made stays reachable until `remove_merged`.
 
         Clean hunks of both sides are kept; only on conflicting paths does the later child's version win, and the
         other side stays reachable under the conflict's ref.
@@ -253,16 +254,24 @@ class Repositories(Protocol):
         """Remove every ref of the run's conflicts. Absent ones, the repository too, are no fault."""
         ...
 
+    def remove_merged(self, repository: Path, run_id: str) -> None:
+        """
+        Let go of what `integrate` and `prepare_merge` made for the run: only what a branch, or a ref of another kind,
+        leads to stays. What is absent, the repository too, is no fault.
+        """
+        ...
+
     def point_branch(self, repository: Path, branch: str, old: str | None, new: str) -> None:
         """Move *branch* from *old* (None: it does not exist) to *new*; done already is fine. Raises GitConflict."""
         ...
 
     def prepare_merge(
-        self, repository: Path, branch: str, approved: Commit, at: datetime, message: str
+        self, repository: Path, run_id: str, branch: str, approved: Commit, at: datetime, message: str
     ) -> MergeOutcome:
         """
-        Find out, moving nothing, what merging *approved* into *branch* gives: `merged` with the commit that the
+        Find out, moving no branch, what merging *approved* into *branch* gives: `merged` with the commit that the
         branch would move to (*approved* itself when that is a fast-forward, the present tip when it is contained).
+        It stays reachable until `remove_merged`.
         """
         ...
 

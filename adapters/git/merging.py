@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
+from dulwich.refs import Ref
 
 from ..crash_points import reached
 from ..processes.box import Mount
-from .boxed import Answered, Boxed
+from .boxed import Answered, Boxed, missing
 from .configuration import content, written
 from .inspection import Opened
 from .objects import new_commit, shown
 from .program import GitFailed
-from .staging import lent
+from .refs import MERGED, MayMove, set_ref
+from .staging import TAKE_ATTEMPTS, lent
 
 PACK_BYTES = 8 * 1024 * 1024 * 1024
 
@@ -24,6 +26,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     commit: str
     before: str
     paths: tuple[str, ...]
+
+
+class Making(msgspec.Struct, frozen=True, kw_only=True):
+    """For which run commits are merged, and what else determines the merge commits."""
+
+    run_id: str
+    at: datetime
+    message: str
 
 
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,12 +54,20 @@ def are_related(opened: Opened, one: str, other: str) -> bool:
 
 
 def merge(
-    boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], at: datetime, message: str, *, resolves: bool
+    boxed: Boxed,
+    opened: Opened,
+    onto: str,
+    commits: Sequence[str],
+    making: Making,
+    may_move: MayMove,
+    *,
+    resolves: bool,
 ) -> Merged:
     """
     Merge the commits, one after the other, onto one. Without *resolves* the first conflict ends it, with no commit.
 
-    What is contained adds nothing; what continues is taken as it is. Raises Unable, GitFailed.
+    What is contained adds nothing; what continues is taken as it is. What was made is held by a ref of the run's, and
+    all of it is there. Raises Unable, GitFailed, GitConflict.
     """
     # What needs no merge needs no box.
     skipped = len(commits)
@@ -59,14 +77,43 @@ def merge(
     if not commits:
         return Merged(commit=onto)
     skipped -= len(commits)
-    merged = _boxed(boxed, opened, onto, commits, at, message, resolves=resolves)
+    merged = _held(boxed, opened, onto, commits, making, may_move, resolves=resolves)
     steps = (msgspec.structs.replace(step, number=step.number + skipped) for step in merged.steps)
     return msgspec.structs.replace(merged, steps=tuple(steps))
 
 
-def _boxed(
-    boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], at: datetime, message: str, *, resolves: bool
+def _held(
+    boxed: Boxed,
+    opened: Opened,
+    onto: str,
+    commits: Sequence[str],
+    making: Making,
+    may_move: MayMove,
+    *,
+    resolves: bool,
 ) -> Merged:
+    words = ""
+    for _ in range(TAKE_ATTEMPTS):
+        answered = _boxed(boxed, opened, onto, commits, making, resolves=resolves)
+        reached("merge.stored")
+        merged = _read(answered)
+        if not merged.commit:
+            return merged
+        # Branches, facts and workplaces name it later: until then a `git gc` of the user's would take it away.
+        name = f"{making.run_id}/{merged.commit}".encode()
+        set_ref(opened.repo, Ref(MERGED + name), merged.commit, may_move)
+        reached("merge.held")
+        answered.release()
+        # It may have swept some of it away before the ref led to it.
+        words = missing(opened.git, merged.commit, [onto, *commits])
+        if not words:
+            return merged
+    raise GitFailed("merge", f"what it made is swept away each time: {words}")
+
+
+def _boxed(
+    boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], making: Making, *, resolves: bool
+) -> Answered:
     files = {
         "config": written([("core.repositoryformatversion", "0"), ("core.bare", "false")]),
         "info/attributes": content(f"{opened.common}/info/attributes") or b"",
@@ -74,7 +121,7 @@ def _boxed(
     if (shallow := content(f"{opened.common}/shallow")) is not None:
         files["shallow"] = shallow
     # All of a commit that does not depend on what is merged.
-    rest = new_commit("0" * 40, [], at, message).as_raw_string().partition(b"\n")[2]
+    rest = new_commit("0" * 40, [], making.at, making.message).as_raw_string().partition(b"\n")[2]
     with boxed.room() as room:
         question = {
             "room": str(room),
@@ -86,19 +133,13 @@ def _boxed(
             "resolves": resolves,
         }
         mounts = [Mount(source=room, writable=True), *lent(opened)]
-        answered = boxed.ask("merge", question, mounts, room, opened.git, PACK_BYTES)
-    reached("merge.stored")
-    return _read(opened, answered)
+        return boxed.ask("merge", question, mounts, room, opened.git, PACK_BYTES)
 
 
-def _read(opened: Opened, answered: Answered) -> Merged:
+def _read(answered: Answered) -> Merged:
     merged = msgspec.convert(answered.said, Merged)
     steps = tuple(
         msgspec.structs.replace(step, paths=tuple(shown(path.encode("latin-1")) for path in step.paths))
         for step in merged.steps
     )
-    # Nothing leads to it yet; from here on it is the caller's, who names it by a ref, or asks again.
-    answered.release()
-    if merged.commit and opened.git.ask("cat-file", "-e", merged.commit, ok=(0, 1, 128)).code:
-        raise GitFailed("merge", f"{merged.commit} was swept away")
     return Merged(commit=merged.commit, steps=steps)

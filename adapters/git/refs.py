@@ -30,6 +30,8 @@ SET_ATTEMPTS = 8
 
 HEADS = b"refs/heads/"
 CONFLICTS = "refs/steersman/conflicts/"
+#: Hold what was brought together for a run, until the run needs it no longer.
+MERGED = b"refs/steersman/merged/"
 #: Hold what a workplace began with, and what was taken in from it last.
 BASES = b"refs/steersman/bases/"
 TAKEN = b"refs/steersman/taken/"
@@ -73,12 +75,22 @@ def break_stale_lock(path: str, stale_seconds: float = STALE_LOCK_SECONDS) -> bo
 
 
 def patiently(action: Callable[[], T]) -> T:
-    """Do what may meet a lock, again and again until the lock is free or broken. Raises FileLocked."""
+    """
+    Do what may meet a lock, again and again until the lock is free or broken. Raises FileLocked.
+
+    What may meet a `git pack-refs` (every `git gc` is one), too: it removes the directories that it leaves empty, also
+    from under whoever is about to make a lock there.
+    """
     deadline = time.monotonic() + PATIENCE_SECONDS
     pause = 0.002
+    vanished = 0
     while True:
         try:
             return action()
+        except FileNotFoundError:
+            vanished += 1
+            if vanished == SET_ATTEMPTS:
+                raise
         except FileLocked as locked:
             if time.monotonic() > deadline:
                 raise

@@ -36,7 +36,7 @@ from .inspection import Opened, Rules, opened
 from .looking import look
 from .objects import Trees, hexadecimal
 from .program import Program
-from .refs import CONFLICTS, HEADS, MayMove, always, branch_ref, delete_ref, read_ref, swap_ref
+from .refs import CONFLICTS, HEADS, MERGED, MayMove, always, branch_ref, delete_ref, read_ref, swap_ref
 from .staging import Limits, Work
 
 T = TypeVar("T")
@@ -152,14 +152,16 @@ class GitRepositories:
         message: str,
     ) -> Integrated:
         """
-        Merge the contributions onto *base* in the given order, moving no ref but refs/steersman/conflicts/{run_id}/*.
+        Merge the contributions onto *base* in the given order, moving no ref but the run's own below refs/steersman:
+        what is made stays reachable until `remove_merged`.
 
         What is contained already adds nothing; what continues the integrated commit is taken as it is. Of a merge
         with conflicts the integrated side stays reachable under a ref that is named by the merge commit.
         """
         with opened(repository, self._settings.rules) as found:
             commits = [contribution.commit for contribution in contributions]
-            merged = merging.merge(self._boxed, found, base, commits, at, message, resolves=True)
+            making = merging.Making(run_id=run_id, at=at, message=message)
+            merged = merging.merge(self._boxed, found, base, commits, making, self._may_move, resolves=True)
             conflicts = list[PathConflict]()
             for step in merged.steps:
                 if step.paths:
@@ -183,10 +185,17 @@ class GitRepositories:
 
     def remove_conflicts(self, repository: Path, run_id: str) -> None:
         """Remove every ref of the run's conflicts. Absent ones, the repository too, are no fault."""
+        self._remove_refs(repository, f"{CONFLICTS}{run_id}".encode())
+
+    def remove_merged(self, repository: Path, run_id: str) -> None:
+        """Let go of what was merged for the run. What is absent, the repository too, is no fault."""
+        self._remove_refs(repository, MERGED + run_id.encode())
+
+    def _remove_refs(self, repository: Path, below: bytes) -> None:
         try:
             with opened(repository, self._settings.rules) as found:
-                for ref in found.repo.refs.subkeys(Ref(f"{CONFLICTS}{run_id}".encode())):
-                    delete_ref(found.repo, Ref(f"{CONFLICTS}{run_id}/".encode() + ref), self._may_move)
+                for ref in found.repo.refs.subkeys(Ref(below)):
+                    delete_ref(found.repo, Ref(below + b"/" + ref), self._may_move)
         except RepositoryUnusable:
             return
 
@@ -198,10 +207,10 @@ class GitRepositories:
                 raise GitConflict(f"{branch} is at neither {old} nor {new}")
 
     def prepare_merge(
-        self, repository: Path, branch: str, approved: Commit, at: datetime, message: str
+        self, repository: Path, run_id: str, branch: str, approved: Commit, at: datetime, message: str
     ) -> MergeOutcome:
         """
-        Find out, moving nothing, what merging *approved* into *branch* gives.
+        Find out, moving no branch, what merging *approved* into *branch* gives; it stays reachable until `remove_merged`.
 
         A branch that is gone is `blocked` with reason head_moved; one without a common ancestor conflicts.
         """
@@ -212,7 +221,8 @@ class GitRepositories:
             if tip is None:
                 return MergeOutcome(state="blocked", reason="head_moved")
             old = tip.decode()
-            merged = merging.merge(self._boxed, found, old, [approved.commit], at, message, resolves=False)
+            making = merging.Making(run_id=run_id, at=at, message=message)
+            merged = merging.merge(self._boxed, found, old, [approved.commit], making, self._may_move, resolves=False)
             paths = merged.steps[0].paths if merged.steps else ()
             trees = Trees(found.repo)
             at_old = trees.tree_of(old)

@@ -33,6 +33,8 @@ def clear_away(effect: ClearAway, shop: Workshop) -> None:
     for role in ("plan", "outcome") if run.outcome_spec is not None else ("plan",):
         name = f"{run.run_id}-{role}"
         shop.repositories.remove_workplace(repository, shop.worktree(name), f"steersman/{role}/{run.run_id}")
+    # Branches hold what is left of it.
+    shop.repositories.remove_merged(repository, run.run_id)
     if merged:
         # Nothing is asked of these agents any more, so nobody needs what they kept.
         shop.tenure.check()

@@ -53,6 +53,7 @@ def _clear_repository(run: Run, shop: Workshop) -> None:
     integration = run.assembly.branch if run.assembly is not None else None
     shop.repositories.remove_workplace(repository, shop.worktree(run.run_id), integration)
     shop.repositories.remove_conflicts(repository, run.run_id)
+    shop.repositories.remove_merged(repository, run.run_id)
     # What a planner, a writer or a gate that was killed in the middle could not take away.
     for role in ROLES:
         name = f"{run.run_id}-{role}"

@@ -37,6 +37,7 @@ def _prepare(run: Run, shop: Workshop) -> bool:
     assert assembly.head is not None, "nothing reaches the merge before it was assembled"
     outcome = shop.repositories.prepare_merge(
         shop.repository(run),
+        run.run_id,
         run.branch,
         assembly.head,
         datetime.fromisoformat(assembly.started_at),

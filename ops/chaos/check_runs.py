@@ -45,6 +45,9 @@ AT_WORK = frozenset(
 OVER = frozenset(
     {DECLINED, "coordinator.assembly_completed", "coordinator.assembly_merge_failed", "run.failed", "run.cancelled"}
 )
+#: What was tried in vain, whom it waits for, and that it does so no more.
+HELD = "coordinator.effect_held"
+RELEASED = "coordinator.effect_released"
 CHILD_ENDS = frozenset({"run.assemble_ready", "run.completed", "run.failed", "run.cancelled"})
 
 
@@ -106,19 +109,28 @@ def every_gate_is_decided_once(facts: Iterable[Entry]) -> list[Violation]:
 
 
 def every_run_comes_to_rest(facts: Iterable[Entry]) -> list[Violation]:
-    """At the end every coordinator stands at a gate, is parked, or is over, and nothing under one that is over works."""
+    """
+    At the end every coordinator stands at a gate, is parked, or is over, and nothing under one that is over works.
+
+    One that is held is at rest, too: a fact names who is waited for.
+    """
     return [found for root, tree in by_root(facts).items() for found in _rest_of(root, tree)]
 
 
 def _rest_of(root: str, tree: Sequence[Entry]) -> list[Violation]:
     last: Entry | None = None
     merges = cleared = 0
+    held: set[str] = set()
     children: dict[str, Entry] = {}
     subtasks: dict[int, Entry] = {}
     for fact in tree:
         if fact.run == root:
             last = fact if fact.type in AT_REST | AT_WORK else last
             merges += fact.type == "coordinator.assembly_merge_completed"
+            if fact.type == HELD and fact.payload.get("waitsFor"):
+                held.add(fact.payload["effectId"])
+            elif fact.type == RELEASED:
+                held.discard(fact.payload["effectId"])
             if fact.type.startswith("subtask."):
                 subtasks[fact.payload["subtaskId"]] = fact
             child = fact.payload.get("childRunId")
@@ -129,7 +141,7 @@ def _rest_of(root: str, tree: Sequence[Entry]) -> list[Violation]:
         elif fact.run is not None and (fact.type == "run.started" or fact.type in CHILD_ENDS):
             children[fact.run] = fact
     found: list[Violation] = []
-    if last is None or last.type in AT_WORK:
+    if last is None or (last.type in AT_WORK and not held):
         where = f"{last.type} at {last.position}" if last else "its start"
         found.append(Violation(invariant="comes to rest", message=f"{root} stands still after {where}", root=root))
     elif last.type in OVER | {GATE}:
@@ -141,7 +153,7 @@ def _rest_of(root: str, tree: Sequence[Entry]) -> list[Violation]:
             if step.type not in CHILD_ENDS:
                 why = f"{last.type} at {last.position} ended {root}, and its child {child} never ended"
                 found.append(Violation(invariant="nothing runs unowned", message=why, root=root, about=(child,)))
-    if last is not None and last.type in OVER and cleared < last.position:
+    if last is not None and last.type in OVER and cleared < last.position and not held:
         why = f"{root} is over since {last.position}, and its worktrees were not cleared away"
         found.append(Violation(invariant="comes to rest", message=why, root=root))
     if merges > 1:

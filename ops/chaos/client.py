@@ -14,6 +14,8 @@ PATIENCE_SECONDS = 90.0
 AGAIN_SECONDS = 0.15
 #: Refusals that say: the same again, in a moment.
 IN_FLIGHT = "idempotency_key_in_flight"
+#: A repository that is being hurt is whole again soon, and a person who was told so asks again.
+HURT = "workspace_unavailable"
 
 
 class Answer(NamedTuple):
@@ -79,7 +81,7 @@ class Client:
 
     def _is_passing(self, method: str, path: str, response: httpx.Response) -> bool:
         if response.status_code == 409:
-            return bool(response.json().get("error") == IN_FLIGHT)
+            return response.json().get("error") in (IN_FLIGHT, HURT)
         if response.status_code == 503:
             if "Retry-After" not in response.headers:
                 self._keep_wrong(method, path, response)

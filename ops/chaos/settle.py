@@ -2,7 +2,8 @@
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from .client import Client
 from .facts import CLOSED, Acknowledged
@@ -13,6 +14,8 @@ OVER = ("completed", "declined", "merge_failed", "failed")
 PARKED = ("assembly_blocked",)
 PATIENCE_SECONDS = 300.0
 AGAIN_SECONDS = 0.5
+#: For so long somebody who is named must be waited for after he has asked for another try.
+HELD_SECONDS = 20.0
 #: For so long nothing may be added to a log that is at rest.
 STILL_SECONDS = 2.0
 
@@ -21,19 +24,29 @@ def settle(client: Client, runs: Sequence[str], chance: random.Random, acknowled
     """On return every run is at rest and the log stands still; what is not, after a long time, is told."""
     until = time.monotonic() + PATIENCE_SECONDS
     left = list(runs)
+    asked: dict[str, float] = {}
     tries = 0
     while left and time.monotonic() < until:
         tries += 1
         for run_id in tuple(left):
             situation = look(client, run_id, chance)
-            if is_at_rest(situation) and not outstanding(client, run_id, chance):
+            effects = outstanding(client, run_id, chance)
+            if is_at_rest(situation) and not effects:
                 left.remove(run_id)
+            elif effects and all(effect["waitsFor"] for effect in effects):
+                # Whatever was hurt is whole again, and whoever is waited for says so.
+                if run_id not in asked:
+                    client.post(f"/api/runs/{run_id}/retry", {}, f"retry-{run_id}-{tries}", chance)
+                    asked[run_id] = time.monotonic()
+                elif time.monotonic() - asked[run_id] > HELD_SECONDS:
+                    left.remove(run_id)
             else:
+                asked.pop(run_id, None)
                 _help(client, situation, f"{tries}", chance, acknowledged)
         time.sleep(AGAIN_SECONDS)
     stuck = [
         f"{run_id} did not come to rest: {told(look(client, run_id, chance))}, "
-        f"outstanding {outstanding(client, run_id, chance)}"
+        f"outstanding {[_line(effect) for effect in outstanding(client, run_id, chance)]}"
         for run_id in left
     ]
     return stuck + _stand_still(client, chance, until)
@@ -46,10 +59,14 @@ def is_at_rest(situation: Situation) -> bool:
     return stands and all(d["status"] in CLOSED for d in situation.directives) and not situation.workers
 
 
-def outstanding(client: Client, run_id: str, chance: random.Random) -> list[str]:
+def outstanding(client: Client, run_id: str, chance: random.Random) -> list[Mapping[str, Any]]:
     """Return what the log of a run calls for and no fact has proved, as the service explains it."""
     explained = client.get(f"/api/runs/{run_id}/explain", chance)
-    return [f"{effect['effectId']} {effect['state']}" for effect in explained["effects"]]
+    return list(explained["effects"])
+
+
+def _line(effect: Mapping[str, Any]) -> str:
+    return f"{effect['effectId']} {effect['state']} {effect['waitsFor'] or ''}".rstrip()
 
 
 def told(situation: Situation) -> str:

@@ -19,7 +19,7 @@ def prepared(scratch: Scratch, base: Files, theirs: Files, approved: Files) -> M
     made = scratch.branch_off("approved", approved, root)
     scratch.commit(theirs)
     commit = Commit(commit=made, tree=scratch.rev(f"{made}^{{tree}}"))
-    outcome = scratch.repositories.prepare_merge(scratch.path, "main", commit, AT, "Merge")
+    outcome = scratch.repositories.prepare_merge(scratch.path, "run", "main", commit, AT, "Merge")
     assert outcome.old == scratch.rev("main")
     assert outcome.old_tree == scratch.rev("main^{tree}")
     if outcome.commit is not None:
@@ -68,11 +68,11 @@ def test_nothing_meets_where_one_side_has_not_moved(scratch: Scratch) -> None:
     root = scratch.commit({"a": "1\n"})
     made = scratch.branch_off("approved", {"a": "2\n"}, root)
     commit = Commit(commit=made, tree=scratch.rev(f"{made}^{{tree}}"))
-    ahead = scratch.repositories.prepare_merge(scratch.path, "main", commit, AT, "Merge")
+    ahead = scratch.repositories.prepare_merge(scratch.path, "run", "main", commit, AT, "Merge")
     assert (ahead.commit, ahead.tree, ahead.meets) == (made, commit.tree, ())
     scratch.git("merge", "-q", "--ff-only", made)
     scratch.commit({"a": "3\n"})
-    behind = scratch.repositories.prepare_merge(scratch.path, "main", commit, AT, "Merge")
+    behind = scratch.repositories.prepare_merge(scratch.path, "run", "main", commit, AT, "Merge")
     assert (behind.commit, behind.tree, behind.meets) == (scratch.rev("main"), scratch.rev("main^{tree}"), ())
 
 

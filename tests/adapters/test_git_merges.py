@@ -231,7 +231,7 @@ def test_unrelated_histories_conflict_where_they_differ(scratch: Scratch) -> Non
 
     made = integrate(scratch, scratch.rev("main"), island)
     prepared = scratch.repositories.prepare_merge(
-        scratch.path, "main", Commit(commit=island, tree=scratch.rev(f"{island}^{{tree}}")), AT, "m"
+        scratch.path, "run", "main", Commit(commit=island, tree=scratch.rev(f"{island}^{{tree}}")), AT, "m"
     )
 
     assert made.conflicts[0].paths == ("README",)
@@ -274,7 +274,9 @@ def test_preparing_a_merge_tells_what_it_would_give_and_moves_nothing(scratch: S
 
     def prepared(commit: str) -> tuple[str, str | None, str | None, tuple[str, ...]]:
         approved = Commit(commit=commit, tree=scratch.rev(f"{commit}^{{tree}}"))
-        found = [scratch.repositories.prepare_merge(scratch.path, "main", approved, AT, "Merge") for _ in range(2)]
+        found = [
+            scratch.repositories.prepare_merge(scratch.path, "run", "main", approved, AT, "Merge") for _ in range(2)
+        ]
         assert found[0] == found[1]
         return found[0].state, found[0].commit, found[0].old, found[0].conflicting_paths
 
@@ -297,13 +299,13 @@ def test_what_is_merged_must_have_the_approved_tree(scratch: Scratch) -> None:
     other = scratch.branch_off("other", {"x": "1\n"}, scratch.rev("main"))
     with pytest.raises(GitConflict):
         scratch.repositories.prepare_merge(
-            scratch.path, "main", Commit(commit=other, tree=scratch.rev("main^{tree}")), AT, "m"
+            scratch.path, "run", "main", Commit(commit=other, tree=scratch.rev("main^{tree}")), AT, "m"
         )
 
 
 def test_a_branch_that_is_gone_blocks(scratch: Scratch) -> None:
     approved = Commit(commit=scratch.rev("main"), tree=scratch.rev("main^{tree}"))
-    found = scratch.repositories.prepare_merge(scratch.path, "gone", approved, AT, "m")
+    found = scratch.repositories.prepare_merge(scratch.path, "run", "gone", approved, AT, "m")
     assert (found.state, found.reason) == ("blocked", "head_moved")
 
 
@@ -312,3 +314,29 @@ def test_conflicting_names_that_are_no_text_are_shown(scratch: Scratch) -> None:
     made, _, _ = two(scratch, {name: "1\n"}, {name: "2\n"}, {name: "3\n"})
     assert made.conflicts[0].paths == ("caf\\xe9",)
     assert Path(made.conflicts[0].ref).name == made.commit
+
+
+def test_what_was_brought_together_outlives_a_garbage_collection_before_a_branch_leads_to_it(scratch: Scratch) -> None:
+    made, _, _ = two(scratch, {"f": LINES}, {"f": changed(l2="ours")}, {"f": changed(l15="theirs")})
+    scratch.git("gc", "-q", "--prune=now")
+
+    scratch.repositories.point_branch(scratch.path, "steersman/integration/run", None, made.commit)
+
+    assert scratch.git("show", f"{made.commit}:f") == changed(l2="ours", l15="theirs")
+    assert scratch.is_sound()
+
+
+def test_a_prepared_merge_outlives_a_garbage_collection_before_it_lands(scratch: Scratch) -> None:
+    root = scratch.commit({"f": LINES})
+    child = scratch.branch_off("child", {"f": changed(l2="child")}, root)
+    tip = scratch.commit({"f": changed(l15="user")})
+    approved = Commit(commit=child, tree=scratch.rev(f"{child}^{{tree}}"))
+    prepared = scratch.repositories.prepare_merge(scratch.path, "run", "main", approved, AT, "Merge")
+    assert prepared.commit
+    scratch.git("gc", "-q", "--prune=now")
+
+    assert scratch.repositories.merge(scratch.path, "main", tip, prepared.commit).state == "merged"
+
+    assert scratch.git("show", "main:f") == changed(l2="child", l15="user")
+    assert scratch.status() == ""
+    assert scratch.is_sound()

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import dulwich.refs
 import pytest
 
 from steersman.adapters.git import refs as git_refs
@@ -129,3 +130,23 @@ def test_a_young_lock_and_one_that_somebody_holds_are_waited_for(scratch: Scratc
     assert git_refs.break_stale_lock(str(lock))
     assert not lock.exists()
     assert git_refs.break_stale_lock(str(lock)), "what is gone is gone"
+
+
+def test_a_ref_is_made_though_git_removes_its_empty_directory_meanwhile(
+    scratch: Scratch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = list[bytes]()
+
+    def made_and_removed(directory: bytes) -> None:
+        os.makedirs(directory, exist_ok=True)
+        if directory.endswith(b"/bases") and len(removed) < 2:
+            # As `git pack-refs --prune` does in another process.
+            os.rmdir(directory)
+            removed.append(directory)
+
+    monkeypatch.setattr(dulwich.refs, "ensure_dir_exists", made_and_removed)
+
+    scratch.workplace()
+
+    assert len(removed) == 2
+    assert scratch.rev("refs/steersman/bases/child") == scratch.rev("main")

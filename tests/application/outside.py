@@ -174,6 +174,9 @@ class MemoryGit:
             prefix = f"refs/steersman/conflicts/{run_id}/"
             self.conflicts = {ref for ref in self.conflicts if not ref.startswith(prefix)}
 
+    def remove_merged(self, repository: Path, run_id: str) -> None:
+        """What is merged here is never swept away."""
+
     def point_branch(self, repository: Path, branch: str, old: str | None, new: str) -> None:
         with self._lock:
             if self.branches.get(branch) not in (old, new):
@@ -181,7 +184,7 @@ class MemoryGit:
             self.branches[branch] = new
 
     def prepare_merge(
-        self, repository: Path, branch: str, approved: Commit, at: datetime, message: str
+        self, repository: Path, run_id: str, branch: str, approved: Commit, at: datetime, message: str
     ) -> MergeOutcome:
         with self._lock:
             if self.dirty:

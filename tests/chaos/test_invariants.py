@@ -83,6 +83,10 @@ def gate(topic: str = GATE, number: int = 1) -> Says:
     return topic, ROOT, {"gateId": f"{ROOT}/review/{number}.1"}
 
 
+def held(waits_for: str) -> Says:
+    return "coordinator.effect_held", ROOT, {"effectId": "e", "waitsFor": waits_for}
+
+
 def subtask(step: str) -> Says:
     return f"subtask.{step}", ROOT, {"subtaskId": 1, "status": step, "childRunId": CHILD}
 
@@ -126,6 +130,7 @@ SPREAD = tuple(decided(charged=True, subtasks=(number,)) for number in range(6))
 BLOCKED = ("coordinator.assembly_merge_blocked", ROOT, {})
 
 WHOLE = {
+    "a run that waits for somebody who is named": lambda: of(REST, *DONE[:-1], held("operator")),
     "a correction that is stored": lambda: stored(*STEERED),
     "one for two workers": lambda: stored(received(), received("steer-2", targets=("child-2",))),
     "one without an answer": lambda: stored(*STEERED, marks=("mark-1-", "mark-2-")),
@@ -210,6 +215,11 @@ BROKEN = {
     ),
     "a gate is decided that nobody opened": (lambda: of(GATES, gate(APPROVED)), "gates are decided once"),
     "a gate opens twice": (lambda: of(GATES, gate(), gate()), "gates open once"),
+    "a run that was held is not any more, and stands still": (
+        lambda: of(REST, *DONE[:-1], held("operator"), ("coordinator.effect_released", ROOT, {"effectId": "e"})),
+        "comes to rest",
+    ),
+    "a run is held, and nobody is waited for": (lambda: of(REST, *DONE[:-1], held("")), "comes to rest"),
     "a run stands still": (lambda: of(REST, *DONE[:-1]), "comes to rest"),
     "a run stands still after its approval": (lambda: of(REST, *DONE, gate(APPROVED)), "comes to rest"),
     "a subtask runs at the gate": (lambda: of(REST, *DONE[:-2], subtask("running"), gate()), "nothing runs unowned"),

@@ -97,7 +97,7 @@ def test_a_run_from_its_base_to_the_merge_every_step_taken_twice(
     approved = repositories.tip(repository, "steersman/integration/run")
     assert (approved.commit, approved.tree) == (assembled.commit, assembled.tree)
     assert repositories.obstacle(repository, "main") is None
-    prepared = twice(lambda: repositories.prepare_merge(repository, "main", approved, AT, "Merge"))
+    prepared = twice(lambda: repositories.prepare_merge(repository, "run", "main", approved, AT, "Merge"))
     assert prepared.old == base.commit
     assert prepared.commit
     new = prepared.commit
@@ -110,6 +110,9 @@ def test_a_run_from_its_base_to_the_merge_every_step_taken_twice(
         twice(lambda: repositories.remove_workplace(repository, place, branch))  # noqa: B023
     twice(lambda: repositories.remove_workplace(repository, tmp_path / "places/none", "steersman/integration/run"))
     assert git(repository, "branch", "--format=%(refname:short)") == "main"
+    repositories.remove_merged(repository, "another")
+    assert git(repository, "for-each-ref", "refs/steersman/merged")
+    twice(lambda: repositories.remove_merged(repository, "run"))
     assert git(repository, "for-each-ref", "refs/steersman") == ""
     assert git(repository, "worktree", "list", "--porcelain").count("worktree ") == 1
     git(repository, "fsck", "--strict")
