@@ -65,7 +65,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     request: str | None = None
 
 
-class StandingConflict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ConflictToKnow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Files that two sides changed in the same places: the version of `branch` stands, the other is kept at `ref`."""
 
     branch: str
@@ -87,7 +87,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     waits: tuple[Wait, ...]
     #: What a person should know about the assembled work: what was changed in two places, what was ready once and is not
     #: in it, and the files that the originating branch has meanwhile changed, too.
-    conflicts: tuple[StandingConflict, ...] = ()
+    conflicts: tuple[ConflictToKnow, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     moved_files: tuple[str, ...] = ()
 
@@ -109,7 +109,7 @@ def explain(run: Run, holder: Holder | None) -> Explanation:
         effects=tuple(effects),
         waits=tuple(_waits(run, holder, effects)),
         conflicts=tuple(
-            StandingConflict(
+            ConflictToKnow(
                 branch=conflict.branch,
                 subtask_id=conflict.subtask_id,
                 paths=tuple(str(path) for path in conflict.paths),
