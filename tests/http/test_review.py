@@ -61,7 +61,9 @@ DECISIONS: dict[str, Any] = {
 @pytest.mark.parametrize("winner", DECISIONS)
 def test_who_decides_second_is_handed_the_winners_receipt(api: Any, story: Any, winner: str, loser: str) -> None:
     story.to_gate()
-    assert story.client.get(f"/api/runs/{story.run_id}").json()["status"] == "awaiting_review"
+    assert (
+        story.client.get(f"/api/runs/{story.run_id}", headers=story.api.settled()).json()["status"] == "awaiting_review"
+    )
     review(story, DECISIONS[winner]).raise_for_status()
     refused = review(story, DECISIONS[loser])
     assert (refused.status_code, refused.json()["error"]) == (409, "no_assembly_review_pending")
