@@ -50,7 +50,7 @@ LEAKY = (
     "recv()\n"
     "shown = [{'type': 'content', 'content': text(S['tool output'])}]\n"
     "update('tool_call_update', toolCallId='t1', status='completed', content=shown)\n"
-    "with open(S['file name'] + '.txt', 'w') as file: file.write(S['file'] + str(os.getpid()))\n"
+    "with open(S['file name'] + '.txt', 'w') as file: file.write(S['file'] + os.environ['STEERSMAN_RUN_ID'])\n"
     "say(S['last words'])\n"
     "send(id=prompt, result={'stopReason': 'end_turn'})\n"
     "recv()\n"
