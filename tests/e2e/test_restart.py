@@ -18,9 +18,13 @@ def slow(path: str) -> dict[str, object]:
     return {"append": {"path": path, "text": f"a line of {path}\n", "times": LINES, "every_ms": 40}}
 
 
-def held(until: Path) -> dict[str, object]:
-    """Return the step that keeps an agent at work until there is a file: on any machine it is there to be killed."""
-    return {"run": ["sh", "-c", f"until test -e '{until}'; do sleep 0.1; done"]}
+# The file that lets an agent go on. It lies in the agent's own worktree, for nothing else is the same file in its box.
+GO_ON = "go on"
+
+
+def held() -> dict[str, object]:
+    """Return the step that keeps an agent at work until it is let go: on any machine it is there to be killed."""
+    return {"run": ["sh", "-c", f"until test -e '{GO_ON}'; do sleep 0.1; done; rm '{GO_ON}'"]}
 
 
 def processes_of(service: Service) -> list[int]:
@@ -52,14 +56,13 @@ def numbers(frames: Sequence[Frame]) -> list[int | None]:
 
 @pytest.mark.timeout(MANY_LIVES_SECONDS)
 def test_a_run_goes_on_after_every_kill_and_does_nothing_twice(
-    service: Service, repository: Repository, tmp_path: Path
+    service: Service, repository: Repository
 ) -> None:
     api = Api(service.start())
-    go_on = tmp_path / "go on"
     canary = {"spawn": {"path": "canary.txt", "every_ms": 50, "detached": True}}
     parts = (
-        part("left", canary, slow("left.txt"), held(go_on)),
-        part("right", slow("right.txt"), held(go_on)),
+        part("left", canary, slow("left.txt"), held()),
+        part("right", slow("right.txt"), held()),
         part("last", write("last.txt", "done\n"), needs=[0, 1]),
     )
     run_id = api.orchestrate(api.project(repository.path), *parts)
@@ -76,7 +79,8 @@ def test_a_run_goes_on_after_every_kill_and_does_nothing_twice(
         service.kill()
         wait_until(lambda: not processes_of(service), "no agent of the dead service is left")
         service.start()
-    go_on.touch()
+    for file in files:
+        (file.parent / GO_ON).touch()
     api = Api(service)
     feed = api.feed(run_id, seen[-1].id)
     seen += feed.until(GATE)
