@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 from ..domain.child_run import ENDED
 from ..projections import server_sent_events
-from ..projections.timeline import TERMINAL_TOPICS
+from ..projections.timeline import may_end
 from .access import Access, RunPlace
 from .events import read_on
 from .given import Frame, Principal, Services
@@ -113,15 +113,12 @@ class RunSource:
         """Return stored frames; see Source."""
         facts = self._services.log.read_run(self._place.run_id, after, self._pages.limit)
         return self._pages.cut(
-            [
-                Sent(fact.run_sequence or 0, server_sent_events.of_run(fact), fact.topic in TERMINAL_TOPICS)
-                for fact in facts
-            ]
+            [Sent(fact.run_sequence or 0, server_sent_events.of_run(fact), may_end(fact)) for fact in facts]
         )
 
     def shown(self, frames: Sequence[Frame]) -> Sequence[Sent]:
         """Return live frames; see Source."""
-        return [Sent(f.fact.run_sequence or 0, f.of_run, f.fact.topic in TERMINAL_TOPICS) for f in frames]
+        return [Sent(f.fact.run_sequence or 0, f.of_run, may_end(f.fact)) for f in frames]
 
     def is_over(self, after: int) -> bool:
         """Return whether the run has ended with the fact that has this run_sequence."""
@@ -132,7 +129,7 @@ class RunSource:
         if self.head() > after:
             return False
         if self._place.is_coordinator:
-            return run.ended
+            return run.ended and not run.open_directives()
         child = run.children.get(self._place.run_id)
         return child is not None and child.status in ENDED
 

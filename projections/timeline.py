@@ -4,11 +4,10 @@ from typing import Any
 
 import msgspec
 
-from ..domain import assembly, child_run, run_records
+from ..domain import assembly, child_run, directive, run_records
 from ..domain.event import Fact, Unknown, map_texts
 
-#: After one of these a run has ended, and its feed closes with `done`.
-TERMINAL_TOPICS = frozenset(
+_ENDINGS = frozenset(
     kind.TOPIC
     for kind in (
         assembly.AssemblyCompleted,
@@ -21,6 +20,16 @@ TERMINAL_TOPICS = frozenset(
         run_records.RunDeleted,
     )
 )
+
+
+def may_end(fact: Fact) -> bool:
+    """
+    Return whether a run may be over with the fact, so that its feed closes with `done`.
+
+    A run in a terminal status goes on while a directive is open that takes it up again, so such a one's end counts, too.
+    """
+    event = fact.event
+    return fact.topic in _ENDINGS or (isinstance(event, directive.DirectiveMoved) and event.status in directive.CLOSED)
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from steersman.domain.event import Fact, Unknown
-from steersman.projections.timeline import TERMINAL_TOPICS, frame, log_frame, timeline_entry
+from steersman.projections.timeline import frame, log_frame, may_end, timeline_entry
 
 if TYPE_CHECKING:
     from conftest import History
@@ -65,9 +65,9 @@ def test_a_feed_ends_with_the_fact_that_ends_its_run_and_not_before(history: "Hi
     history.to_gate()
     child = history.child(1).run_id
     history.decide(approved=True)
-    assert not any(fact.topic in TERMINAL_TOPICS for fact in history.log.read_run("r"))
+    assert not any(may_end(fact) for fact in history.log.read_run("r"))
     history.merge()
     for run_id in ("r", child):
-        *before, last = (fact.topic in TERMINAL_TOPICS for fact in history.log.read_run(run_id))
+        *before, last = (may_end(fact) for fact in history.log.read_run(run_id))
         assert not any(before)
         assert last
