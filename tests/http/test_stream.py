@@ -1,10 +1,13 @@
 """Feeds over real sockets: every frame once and in order, whoever comes when, and whatever happens in between."""
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 from threading import Event, Thread
 from typing import Any
 
 import pytest
+
+from steersman.domain import review
 
 from .feeds import Frame, end, listening, shown, whole
 
@@ -24,6 +27,20 @@ def test_a_feed_says_what_it_is_and_ends_with_done(story: Any) -> None:
     assert frames[-1] == Frame(None, "done", "{}")
     assert shown(frames) == whole(story, story.run_id)
     assert frames[0].data.startswith('{"goal":"Sell things","projectId":')
+
+
+def test_the_feed_of_a_run_that_is_being_taken_up_again_goes_on(story: Any) -> None:
+    story.to_gate()
+    actions = f"/api/runs/{story.run_id}"
+    story.client.post(f"{actions}/commit", json={}).raise_for_status()
+    story.decide(lambda run: review.fail_merge(run, ("README",)))
+    story.client.post(f"{actions}/retry", json={}).raise_for_status()
+    with listening(story.client, f"{actions}/stream") as feed:
+        feed.until("coordinator.steering_received")
+        # A keep-alive is sent once nothing more is there, so that the feed might as well have ended.
+        assert "done" not in [frame.event for frame in takewhile(lambda frame: not frame.comment, feed)]
+        story.advance()
+        feed.until("coordinator.recovered")
 
 
 @pytest.mark.parametrize("path", ["/api/runs/{run}/stream", "/api/events/stream"])
