@@ -291,7 +291,8 @@ class Stopwatch:
 
     @contextmanager
     def of(self, step: str) -> Generator[None]:
-        """Take the time of what is done within."""
+        """Take the time of what is done within, once the disk has what was written before: nobody else waits for that."""
+        os.sync()
         began = now()
         yield
         ended = now()

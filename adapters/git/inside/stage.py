@@ -9,22 +9,25 @@ import hashlib
 import json
 import os
 import stat
+import time
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from .hashing import workspace_hash
+from .index import Plain, plain
 from .large import found, hand_over
-from .shell import Failed, Git, make_git_directory, shortened
+from .shell import Failed, Git, make_git_directory, shortened, write
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 EMPTY_BLOB = b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 #: Stands in a repository below until its own files do: git then takes it for a directory like others.
 PLACEHOLDER = b".steersman-is-no-submodule"
+LATER_SECONDS = 24 * 3600.0
 #: How deep repositories may lie in each other.
 ROUNDS = 30
 SETTINGS = {"core.quotePath": "false", "core.looseCompression": "0", "core.fsync": "none", "core.splitIndex": "false"}
-LINK = "160000"
+LINK, NOTHING = b"160000", b"000000"
 LISTS = (b".gitignore", b".gitattributes", b".gitmodules")
 #: What is copied of an index, with all its parts: that of a million files is a fifth of it.
 MOST_INDEX_BYTES = 1 << 30
@@ -45,9 +48,34 @@ def run(request: Any) -> None:
     print(json.dumps({"tree": tree, "workspace_hash": hashed, "large": [(name, size) for name, size, _ in large]}))
     if request["hands_over"] and tree != parent:
         hand_over(large)
-        wanted = f"{tree}\n^{parent}\n".encode()
-        arguments = ("--revs", "--stdout", "-q", "--window=0", "--compression=1")
-        git.hand_over("pack-objects", *arguments, given=wanted)
+        wanted = b"".join(name + b"\n" for name in _new(git, parent, tree))
+        git.hand_over("pack-objects", "--stdout", "-q", "--window=0", "--compression=1", given=wanted)
+
+
+def _new(git: Git, parent: str, tree: str) -> set[bytes]:
+    """Return the objects of a tree that are elsewhere than in the parent's, and not where it has something else."""
+    changes = [change for change in _changes(git, "diff-tree", "-r", "-t", parent, tree) if change.after != LINK]
+    new = {change.new for change in changes if change.after != NOTHING}
+    return {tree.encode(), *new} - {change.old for change in changes}
+
+
+class Change(NamedTuple):
+    """One line of what git says of two trees: modes, names of objects, and the path."""
+
+    before: bytes
+    after: bytes
+    old: bytes
+    new: bytes
+    path: bytes
+
+
+def _changes(git: Git, *arguments: str) -> list[Change]:
+    said = git.records(*arguments, "--raw", "-z", "--no-renames")
+    changes = list[Change]()
+    for head, path in zip(said[::2], said[1::2], strict=True):
+        before, after, old, new, _ = head[1:].split(b" ")
+        changes.append(Change(before, after, old, new, path))
+    return changes
 
 
 def _tree(request: Any) -> str:
@@ -56,13 +84,13 @@ def _tree(request: Any) -> str:
         if _holds_files_alone(objects):
             _prepare(request, [*request["lends"], objects])
             if _copy_index(request):
-                return _Staging(request).tree()
+                return _Staging(request, _plain_index(request)).tree()
     # What it has made of its git is of no use: its files are staged on what was committed last.
     _prepare(request, request["lends"])
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(request["room"], "git", "index"))
     _git(request, "git").output("read-tree", request["parent_tree"])
-    return _Staging(request).tree()
+    return _Staging(request, _plain_index(request)).tree()
 
 
 def _git(request: Any, name: str) -> Git:
@@ -126,6 +154,26 @@ def _copy_index(request: Any) -> bool:
     return copied
 
 
+def _plain_index(request: Any) -> Plain:
+    """Take away from our copy of the index what only speeds git up: in what others wrote it may say anything."""
+    path = os.path.join(request["room"], "git", "index")
+    if (found := plain(_read(path))) is None:
+        _git(request, "git").output("update-index", "--no-split-index", "--index-version", "2", "--force-write-index")
+        found = plain(_read(path))
+        if found is None:
+            raise Failed("git_failed", "the index cannot be understood")
+    # By its time git knows which files may have changed unseen.
+    times = os.stat(path)
+    write(path, found.content)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    return found
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
 def _copy(source: str, target: str, most: int) -> int | None:
     """
     Copy an index; return its size, None if it is too large, or not whole: git itself reads on where it is cut off.
@@ -149,8 +197,9 @@ def _copy(source: str, target: str, most: int) -> int | None:
 class _Staging:
     """One pass over the files."""
 
-    def __init__(self, request: Any) -> None:
+    def __init__(self, request: Any, index: Plain) -> None:
         self._request = request
+        self._index = index
         self._git = _git(request, "git")
         self._root = os.fsencode(request["workplace"])
         #: Submodules, each with the commit that is recorded.
@@ -159,7 +208,8 @@ class _Staging:
 
     def tree(self) -> str:
         """Return the tree that the files make."""
-        self._settle_links(self._flagged())
+        self._unflag()
+        self._settle_links(self._index.links)
         added, deleted = self._changed()
         added += self._untracked()
         self._check_sizes(added)
@@ -168,13 +218,22 @@ class _Staging:
             self._git.output("update-index", "--add", "--replace", "-z", "--stdin", given=_joined(added))
             if self._request["strict"] and "Ignoring path" in self._git.words:
                 raise Failed("forbidden_name", f"git takes no file of such a name: {shortened(self._git.words)}")
-        # Of the entries alone: an index may name any tree at all as that of a directory, and git would believe it.
-        git = self._git.with_environment(GIT_INDEX_FILE=os.path.join(self._request["room"], "index-of-tree"))
-        with suppress(FileNotFoundError):
-            os.unlink(git.environment["GIT_INDEX_FILE"])
-        if entries := self._git.output("ls-files", "-s", "-z"):
-            git.output("update-index", "-z", "--index-info", given=entries)
-        return git.text("write-tree")
+        tree = self._write_tree()
+        # Taken out of the index, not its files.
+        lost = [change for change in self._links_lost(tree) if self._is_repository(change.path)]
+        self._edit((LINK, change.old, change.path) for change in lost)
+        return self._write_tree() if lost else tree
+
+    def _write_tree(self) -> str:
+        # Only the entries are wanted now. By the index's own time git would look, through filters, at every file once
+        # more that was changed in the same moment.
+        path = os.path.join(self._request["room"], "git", "index")
+        os.utime(path, (time.time() + LATER_SECONDS,) * 2)
+        return self._git.text("write-tree")
+
+    def _links_lost(self, tree: str) -> list[Change]:
+        changes = _changes(self._git, "diff-tree", "-r", self._request["parent_tree"], tree)
+        return [change for change in changes if change.before == LINK != change.after]
 
     def _at(self, path: bytes) -> bytes:
         return os.path.join(self._root, path)
@@ -182,54 +241,35 @@ class _Staging:
     def _edit(self, entries: Iterable[tuple[bytes, bytes, bytes]]) -> None:
         given = b"".join(mode + b" " + name + b"\t" + path + b"\0" for mode, name, path in entries)
         if given:
-            self._git.output("update-index", "-z", "--index-info", given=given)
+            self._git.output("update-index", "--replace", "-z", "--index-info", given=given)
 
-    def _flagged(self) -> dict[bytes, str]:
-        """Take away flags by which files would not be looked at; return the index's links to other repositories."""
-        assumed, skipped, links = list[bytes](), list[bytes](), dict[bytes, str]()
-        for record in self._git.records("ls-files", "-s", "-v", "-z"):
-            said, _, path = record.partition(b"\t")
-            tag, mode, name, _ = said.split(b" ")
-            if tag.islower():
-                assumed.append(path)
-            # What a sparse checkout leaves out is not deleted.
-            if tag in b"Ss" and _lstat(self._at(path)) is not None:
-                skipped.append(path)
-            if mode.decode() == LINK:
-                links[path] = name.decode()
-        for flag, paths in (("--no-assume-unchanged", assumed), ("--no-skip-worktree", skipped)):
+    def _unflag(self) -> None:
+        """Take away flags by which files would not be looked at; what a sparse checkout leaves out is not deleted."""
+        skipped = [path for path in self._index.skipped if _lstat(self._at(path)) is not None]
+        for flag, paths in (("--no-assume-unchanged", self._index.assumed), ("--no-skip-worktree", skipped)):
             if paths:
                 self._git.output("update-index", flag, "-z", "--stdin", given=_joined(paths))
-        return links
 
     def _settle_links(self, links: dict[bytes, str]) -> None:
         """Tell submodules from repositories that were made below; the latter become directories."""
         recorded = self._recorded(links)
-        registered = self._registered() if links.keys() - recorded.keys() else frozenset[bytes]()
+        registered = self._registered() if links.keys() - recorded else frozenset[bytes]()
         edits = list[tuple[bytes, bytes, bytes]]()
         for path, name in links.items():
             if path in recorded or path in registered or not self._is_repository(path):
                 self._kept[path] = name
             else:
                 edits += _as_directory(path)
-        for path in recorded.keys() - links.keys():
-            if self._is_repository(path):
-                # It was taken out of the index, not its files.
-                self._kept[path] = recorded[path]
-                edits.append((LINK.encode(), recorded[path].encode(), path))
         self._edit(edits)
         if self._request["strict"]:
             self._check_empty()
 
-    def _recorded(self, links: dict[bytes, str]) -> dict[bytes, str]:
-        """Return the links that are in the parent's tree."""
-        said = self._git.records("diff-index", "--cached", "--raw", "-z", "--no-renames", self._request["parent_tree"])
-        differing = {path: head.split(b" ") for head, path in zip(said[::2], said[1::2], strict=True)}
-        recorded = {path: name for path, name in links.items() if path not in differing}
-        for path, (before, _, name, _, _) in differing.items():
-            if before.decode() == f":{LINK}":
-                recorded[path] = name.decode()
-        return recorded
+    def _recorded(self, links: dict[bytes, str]) -> set[bytes]:
+        """Return which of the index's links are links in the parent's tree, too."""
+        if not links:
+            return set()
+        changes = _changes(self._git, "diff-index", "--cached", self._request["parent_tree"])
+        return links.keys() - {change.path for change in changes if change.before != LINK}
 
     def _registered(self) -> frozenset[bytes]:
         """Return where `.gitmodules` says that submodules are; one that cannot be understood says nothing."""

@@ -1,0 +1,72 @@
+"""
+git's index as a file: what of it can be believed, of one that whoever made the working tree has written.
+
+The format is git's own, `gitformat-index(5)`; versions 2 and 3 are understood here, others are left to git.
+"""
+
+import hashlib
+from typing import NamedTuple
+
+HEADER_BYTES = 12
+#: Of an entry before its flags: what `lstat` said, the mode and the object's name.
+MODE_AT, NAME_AT, FLAGS_AT = 24, 40, 60
+ASSUMED, EXTENDED, NAME_BYTES = 0x8000, 0x4000, 0x0FFF
+SKIPPED = 0x4000
+LINK = b"\0\0\xe0\0"
+DIGEST_BYTES = 20
+
+
+class Plain(NamedTuple):
+    """An index without what only speeds git up, and what is unusual about its entries."""
+
+    content: bytes
+    assumed: list[bytes]
+    skipped: list[bytes]
+    links: dict[bytes, str]
+
+
+def plain(found: bytes) -> Plain | None:
+    """
+    Return the index without its optional parts: git believes whatever they say about trees and untracked files.
+
+    None: it is of another version, has a part that cannot be left out, or is broken.
+    """
+    version, count = int.from_bytes(found[4:8]), int.from_bytes(found[8:HEADER_BYTES])
+    end = len(found) - DIGEST_BYTES
+    if found[:4] != b"DIRC" or version not in (2, 3) or end < HEADER_BYTES:
+        return None
+    assumed, skipped, links = list[bytes](), list[bytes](), dict[bytes, str]()
+    at = HEADER_BYTES
+    for _ in range(count):
+        flags = found[at + FLAGS_AT] << 8 | found[at + FLAGS_AT + 1] if at + FLAGS_AT + 2 < end else -1
+        if flags < 0:
+            return None
+        begin = at + FLAGS_AT + (4 if flags & EXTENDED else 2)
+        size = flags & NAME_BYTES
+        # A longer name than the flags can tell ends where the first NUL is.
+        stop = begin + size if size < NAME_BYTES else found.find(b"\0", begin + size, end)
+        if stop < begin or stop >= end:
+            return None
+        if flags & (ASSUMED | EXTENDED):
+            if flags & ASSUMED:
+                assumed.append(found[begin:stop])
+            if flags & EXTENDED and found[at + FLAGS_AT + 2] << 8 & SKIPPED:
+                skipped.append(found[begin:stop])
+        if found[at + MODE_AT : at + MODE_AT + 4] == LINK:
+            links[found[begin:stop]] = found[at + NAME_AT : at + FLAGS_AT].hex()
+        at += (stop - at + 8) & ~7
+    if not _can_be_left_out(found[at:end]):
+        return None
+    content = found[:at]
+    digest = hashlib.sha1(content, usedforsecurity=False).digest()
+    return Plain(content + digest, assumed, skipped, links)
+
+
+def _can_be_left_out(parts: bytes) -> bool:
+    """Return whether these are whole parts, of which git does without each: such a one's name has a capital letter."""
+    while parts:
+        size = int.from_bytes(parts[4:8])
+        if len(parts) < 8 + size or not parts[:1].isupper():
+            return False
+        parts = parts[8 + size :]
+    return True
