@@ -223,9 +223,12 @@ class SqliteRecorder(LogRows, SQLiteApplicationRecorder):
 
     def _empty_journal(self, patience_milliseconds: int) -> None:
         # Noted first: an erasure that is committed while this empties the journal notes it again.
-        self._leftovers = False
-        with self._connection() as connection:
-            if not empty_journal(connection.cursor().sqlite_cursor.connection, patience_milliseconds):
+        self._leftovers, emptied = False, False
+        try:
+            with self._connection() as connection:
+                emptied = empty_journal(connection.cursor().sqlite_cursor.connection, patience_milliseconds)
+        finally:
+            if not emptied:
                 self._leftovers = True
 
     def close(self) -> None:
