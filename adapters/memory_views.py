@@ -87,7 +87,14 @@ class MemoryViews:
             self._views[view] = (*self._views.get(view, ()), MemoryGeneration(head=head))
 
     def extend(
-        self, view: str, generation: int, *, after: int, upto: int, fold: Callable[[StoredRows], Changes]
+        self,
+        view: str,
+        generation: int,
+        *,
+        after: int,
+        upto: int,
+        fold: Callable[[StoredRows], Changes],
+        forgets: bool = False,
     ) -> bool:
         """Take a generation from *after* to *upto*; see ViewStore."""
         with self._lock:
@@ -124,6 +131,9 @@ class MemoryViews:
         with self._lock:
             kept = tuple(g for g in self._views.get(view, ()) if g.head.generation != generation)
             self._views[view] = kept
+
+    def tidy(self) -> None:
+        """Nothing: what is replaced is gone, once nobody reads it."""
 
     @contextmanager
     def snapshot(self, view: str) -> Generator[Snapshot]:

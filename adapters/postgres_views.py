@@ -11,7 +11,6 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from ..application.check_views import Snapshot
 from ..application.log_port import LogUnavailable
-from ..application.project_views import Changes
 from .postgres_address import noticing
 from .postgres_statements import native, read_sql
 from .view_tables import Statements, TableViews, active_rows
@@ -114,8 +113,11 @@ class PostgresViews(TableViews):
         # There may be no row to lock yet, so the view's name is locked instead.
         statements.run("SELECT pg_advisory_xact_lock(hashtext('steersman views'), hashtext(?))", view)
 
-    def _extended(self, changes: Changes) -> None:
-        """Nothing: a vacuum of the server forgets what was removed."""
+    def _forgetting(self, statements: Statements) -> None:
+        """Nothing is noted."""
+
+    def tidy(self) -> None:
+        """Nothing: no statement reads what was removed, and when its bytes go is up to the server's vacuum and its archive."""
 
 
 def _settle(connection: Connection[TupleRow]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Condition, Lock
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 from eventsourcing.persistence import IntegrityError, OperationalError, StoredEvent
 from eventsourcing.sqlite import (
@@ -43,8 +43,9 @@ from .log.rows import (
 )
 from .log.sequenced_log import Opening, SequencedLog
 from .log.stored_log import Transaction, translated
+from .schema_steps import read_steps
+from .sqlite_schema import READER_PATIENCE_MILLISECONDS, empty_journal, take_steps
 
-SCHEMA = Path(__file__).parent / "sql" / "sqlite_log.sql"
 LOCK_TIMEOUT_SECONDS = 10
 #: How much of the write-ahead log is filled before a commit has to empty it, which takes two more flushes.
 CHECKPOINT_PAGES = 4_000
@@ -60,8 +61,16 @@ MAX_CONNECTIONS = 32
 
 INSERT_FACT = f"INSERT INTO events ({FACT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_EVENT = f"INSERT INTO events ({LIBRARY_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
-INSERT_TEXT = f"INSERT INTO texts ({TEXT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
+INSERT_TEXT = f"INSERT INTO kept_texts ({TEXT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
 INSERT_NODE = f"INSERT INTO nodes ({NODE_COLUMNS}) VALUES (?, ?, ?)"
+# In place: as long as a row keeps its length SQLite writes over it, and no row moves. A deleted row has others moved to its
+# place some day, and leaves what they were where nothing finds it again; see step 3 of the tables.
+ZEROES: Final = "zeroblob(length(CAST({0} AS blob)))"
+ZERO_TEXTS: Final = (
+    f"UPDATE kept_texts SET salt = {ZEROES.format('salt')}, words = {ZEROES.format('words')}"
+    f" WHERE (salt <> {ZEROES.format('salt')} OR words <> {ZEROES.format('words')})"
+    " AND position IN (SELECT position FROM events WHERE {facts})"
+)
 UPDATE_HEAD = "UPDATE head SET position = ?, edge = ?, mac = ?, signer = ?, note = ?"
 
 
@@ -146,6 +155,7 @@ class SqliteRecorder(LogRows, SQLiteApplicationRecorder):
     """The library's recorder on our tables: it numbers without gaps, and reads what both of us wrote."""
 
     AMONG = "IN (SELECT value FROM json_each(?))"
+    ERASE_TEXTS = ZERO_TEXTS
 
     def __init__(self, datastore: SQLiteDatastore) -> None:
         super().__init__(datastore, events_table_name="stored_events")
@@ -153,11 +163,16 @@ class SqliteRecorder(LogRows, SQLiteApplicationRecorder):
         self._lending = Condition()
         self._lent = 0
         self._is_closed = False
+        #: Whether the file, or its write-ahead log, may hold what was erased: a reader was in the way.
+        self._leftovers = False
 
     def create_table(self) -> None:
-        """On return the tables are there, whoever made them."""
+        """On return the tables are there, as this release knows them. Raises LogUnavailable, SchemaUnfit."""
         with translated(), self._connection() as connection:
-            connection.cursor().sqlite_cursor.executescript(SCHEMA.read_text(encoding="utf-8"))
+            take_steps(connection.cursor().sqlite_cursor.connection, read_steps("sqlite"))
+        # What ran before us may have died before it did this.
+        with translated():
+            self._empty_journal(READER_PATIENCE_MILLISECONDS)
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
         """Store the library's own kind of event, bytes as they come; return the positions."""
@@ -174,19 +189,27 @@ class SqliteRecorder(LogRows, SQLiteApplicationRecorder):
     @contextmanager
     def transaction(self) -> Generator[Transaction]:
         """Hold the head; see Recorder."""
-        with translated(), self._immediate() as cursor:
-            yield SqliteTransaction(cursor)
+        with translated():
+            with self._immediate() as cursor:
+                yield SqliteTransaction(cursor)
+            if self._leftovers:
+                self._empty_journal(0)
 
     def erase(self, runs: Sequence[str], *, output_only: bool, before: str | None) -> int:
-        """Delete words and salts for good: not even the file holds them on return, unless a reader is in the way."""
+        """
+        Erase words and salts for good: on return they are in no file.
+
+        If a reader is in the way, somebody who audits the log, the first batch of facts that is stored after they have
+        done empties the files, or the next start does.
+        """
         return self._erase(*self._erasing(runs, output_only=output_only, before=before))
 
     def erase_stream(self, stream: str) -> int:
-        """Delete the words and salts of one stream, in the same way."""
+        """Erase the words and salts of one stream, in the same way."""
         return self._erase(*self._erasing_stream(stream))
 
     def erase_tree(self, root: str) -> int:
-        """Delete the words and salts of a coordinator's tree, in the same way."""
+        """Erase the words and salts of a coordinator's tree, in the same way."""
         return self._erase(*self._erasing_tree(root))
 
     def _erase(self, statement: str, values: Sequence[Any]) -> int:
@@ -194,10 +217,19 @@ class SqliteRecorder(LogRows, SQLiteApplicationRecorder):
             with self._immediate() as cursor:
                 cursor.execute(statement, values)
                 erased = cursor.sqlite_cursor.rowcount
-            with self._connection() as connection:
-                # The write-ahead log still holds the pages as they were; this empties it.
-                connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            # The file, or the write-ahead log, still holds the pages as they were. If we die here, the next start does it.
+            self._empty_journal(READER_PATIENCE_MILLISECONDS)
         return erased
+
+    def _empty_journal(self, patience_milliseconds: int) -> None:
+        # Noted first: an erasure that is committed while this empties the journal notes it again.
+        self._leftovers, emptied = False, False
+        try:
+            with self._connection() as connection:
+                emptied = empty_journal(connection.cursor().sqlite_cursor.connection, patience_milliseconds)
+        finally:
+            if not emptied:
+                self._leftovers = True
 
     def close(self) -> None:
         """Close every connection, once nobody uses it: SQLite would crash the process under a thread that does."""

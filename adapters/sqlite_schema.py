@@ -1,4 +1,4 @@
-"""The steps of the tables in SQLite. One process serves a file, so all of them are taken at once, when it is opened to serve."""
+"""The steps of the tables in SQLite. One process serves a file, so all of them are taken at once, when it is opened to write."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -9,23 +9,53 @@ from pathlib import Path
 from .schema_steps import CREATE, SELECT, Applied, Phase, Step, check, due, read_steps
 
 LOCK_TIMEOUT_SECONDS = 10.0
+#: How long the emptying of the write-ahead log waits for a reader.
+READER_PATIENCE_MILLISECONDS = 100
 
 
 def migrate(path: Path, steps: Sequence[Step] | None = None) -> Sequence[Step]:
     """Take every step that is left, and return those; this release can serve then. Raises SchemaUnfit, sqlite3.Error."""
-    steps = steps or read_steps("sqlite")
-    taken: list[Step] = []
     with closing(_connect(path)) as connection:
-        connection.executescript(steps[0].sql)  # does no harm where the tables are, and is a transaction of its own
-        check_newer(steps, _applied(connection))
-        for step in due(steps, _applied(connection), None):
-            connection.execute("BEGIN IMMEDIATE")
+        taken = take_steps(connection, steps or read_steps("sqlite"))
+        empty_journal(connection, READER_PATIENCE_MILLISECONDS)
+        return taken
+
+
+def take_steps(connection: sqlite3.Connection, steps: Sequence[Step]) -> Sequence[Step]:
+    """
+    Take every step that is left, through a connection with *secure_delete*, and return those.
+
+    What a step took away is in no file any more once the journal is emptied. Raises SchemaUnfit, sqlite3.Error.
+    """
+    taken: list[Step] = []
+    check_newer(steps, _applied(connection))
+    for step in due(steps, _applied(connection), None):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
             # If we die before the commit, nothing of the step is done.
             if step.number not in _applied(connection):
                 _take(connection, step)
                 taken.append(step)
             connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
     return taken
+
+
+def empty_journal(connection: sqlite3.Connection, patience_milliseconds: int) -> bool:
+    """
+    Return True when all that was committed is in the file and the write-ahead log is empty, so that neither holds a page
+    as it was before; False when a reader is in the way for longer than that. Whoever writes waits meanwhile, too.
+    """
+    ((patience,),) = connection.execute("PRAGMA busy_timeout").fetchall()
+    connection.execute(f"PRAGMA busy_timeout = {patience_milliseconds}")
+    try:
+        is_busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {patience}")
+    return not is_busy
 
 
 def applied(path: Path) -> Applied:
@@ -50,9 +80,8 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _take(connection: sqlite3.Connection, step: Step) -> None:
-    if step.number > 1:
-        for statement in statements(step.sql):
-            connection.execute(statement)
+    for statement in statements(step.sql):
+        connection.execute(statement)
     now = datetime.now(UTC).isoformat()
     connection.execute(CREATE)
     connection.execute("INSERT INTO steersman_schema VALUES (?, ?, ?, ?)", (step.number, step.phase, step.name, now))

@@ -3,24 +3,32 @@ Views in a SQLite file of their own, beside the log's.
 
 Commits are not synced (`synchronous = NORMAL`): after a power cut the newest ones may be gone, rows and positions
 alike, and are folded again from the log. The log's own file is never treated like this.
+
+**What was forgotten** is in none of the files once `tidy` has returned. `secure_delete` is not enough for that: it zeroes
+a row that is removed, but not the copies that SQLite leaves in the unused part of a page when it moves rows from page to
+page. Only writing the whole file anew is sure to leave none, so that is done, but not for every row that is removed: for
+what `extend` was told to forget, and for a generation. How often that was noted is counted in the same transaction, and
+so is up to where it was done: a process that dies in between leaves it to the next one.
 """
 
 import sqlite3
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Lock, local
 from typing import Any
 
 from ..application.check_views import Snapshot
 from ..application.log_port import LogUnavailable
-from ..application.project_views import Changes
 from .view_tables import Statements, TableViews, active_rows
 
 SCHEMA = Path(__file__).parent / "sql" / "sqlite_views.sql"
 LOCK_TIMEOUT_SECONDS = 10
-#: How long the emptying of the journal waits for a reader; then it is left to the next batch.
+#: How long the emptying of the journal waits for a reader; then it is left to the next call.
 READER_PATIENCE_MILLISECONDS = 100
+SELECT_FORGOTTEN = "SELECT forgotten, gone FROM view_forgotten"
+UPDATE_FORGOTTEN = "UPDATE view_forgotten SET forgotten = forgotten + 1"
+UPDATE_GONE = "UPDATE view_forgotten SET gone = max(gone, ?)"
 
 
 class SqliteStatements:
@@ -53,8 +61,8 @@ class SqliteViews(TableViews):
         self._here = local()
         self._opened: list[sqlite3.Connection] = []
         self._guard = Lock()
-        #: Whether the journal may hold rows that are removed: what died before us may have left some.
-        self._leftovers = True
+        #: Up to where the file was written anew; a reader may have kept the journal since.
+        self._rewritten = 0
         with _translated():
             self._connection().executescript(SCHEMA.read_text(encoding="utf-8"))
 
@@ -68,6 +76,22 @@ class SqliteViews(TableViews):
                 yield active_rows(SqliteStatements(connection), view)
         finally:
             connection.close()
+
+    def tidy(self) -> None:
+        """Write the file anew if something was forgotten, and empty the journal; see ViewStore."""
+        with _translated():
+            forgotten, gone = self._connection().execute(SELECT_FORGOTTEN).fetchone()
+            if forgotten == gone:
+                return
+            with closing(_connect(self._path)) as connection:
+                if self._rewritten != forgotten:
+                    connection.execute("VACUUM")  # readers go on; it is in the journal until that is emptied
+                    self._rewritten = forgotten
+                connection.execute(f"PRAGMA busy_timeout = {READER_PATIENCE_MILLISECONDS}")
+                is_busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                if not is_busy:
+                    # If we die before this, all of it is done once more.
+                    connection.execute(UPDATE_GONE, (forgotten,))
 
     def close(self) -> None:
         """Close every connection; the store is not used again."""
@@ -96,16 +120,8 @@ class SqliteViews(TableViews):
     def _alone(self, statements: Statements, view: str) -> None:
         """Nothing: a transaction that writes is the only one."""
 
-    def _extended(self, changes: Changes) -> None:
-        """Take care that the write-ahead log holds no removed row either; a reader in the way only puts it off."""
-        if not self._leftovers and all(changes.values()):
-            return
-        with _translated():
-            connection = self._connection()
-            connection.execute(f"PRAGMA busy_timeout = {READER_PATIENCE_MILLISECONDS}")
-            busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            connection.execute(f"PRAGMA busy_timeout = {int(LOCK_TIMEOUT_SECONDS * 1_000)}")
-        self._leftovers = bool(busy)
+    def _forgetting(self, statements: Statements) -> None:
+        statements.run(UPDATE_FORGOTTEN)
 
     def _connection(self) -> sqlite3.Connection:
         """Return this thread's connection."""

@@ -98,8 +98,12 @@ class TableViews(ABC):
         """On return nobody else begins a generation of the view until the transaction ends."""
 
     @abstractmethod
-    def _extended(self, changes: Changes) -> None:
-        """Do what is left to do once changes are stored."""
+    def _forgetting(self, statements: Statements) -> None:
+        """On return, once the transaction is committed, whoever calls `tidy` next has something to do."""
+
+    @abstractmethod
+    def tidy(self) -> None:
+        """Keep no copy of what was forgotten; see ViewStore."""
 
     def get(self, view: str, key: str) -> bytes | None:
         """Return a row's bytes as they were stored."""
@@ -137,7 +141,14 @@ class TableViews(ABC):
                 statements.run(INSERT_HEAD, view, number, version, active is None)
 
     def extend(
-        self, view: str, generation: int, *, after: int, upto: int, fold: Callable[[StoredRows], Changes]
+        self,
+        view: str,
+        generation: int,
+        *,
+        after: int,
+        upto: int,
+        fold: Callable[[StoredRows], Changes],
+        forgets: bool = False,
     ) -> bool:
         """Take a generation from *after* to *upto*; see ViewStore."""
         with self._writing() as statements:
@@ -150,9 +161,10 @@ class TableViews(ABC):
             statements.run_many(INSERT_ROW, placed)
             removed = [(view, generation, key) for key, place in changes.items() if place is None]
             statements.run_many(DELETE_ROW, removed)
+            if forgets:
+                self._forgetting(statements)
             # If we die before the commit, neither the rows nor this is stored.
             statements.run(UPDATE_POSITION, upto, view, generation)
-        self._extended(changes)
         self._waiters.progressed()
         return True
 
@@ -165,7 +177,7 @@ class TableViews(ABC):
             if new is None or new.active or (old is not None and new.position < old.position):
                 return False
             if old is not None:
-                _drop(statements, view, old.generation)
+                self._drop(statements, view, old.generation)
             statements.run("UPDATE view_heads SET active = ? WHERE view = ? AND generation = ?", True, view, generation)
         self._waiters.progressed()
         return True
@@ -173,7 +185,14 @@ class TableViews(ABC):
     def drop(self, view: str, generation: int) -> None:
         """Forget a generation."""
         with self._writing() as statements:
-            _drop(statements, view, generation)
+            self._drop(statements, view, generation)
+
+    def _drop(self, statements: Statements, view: str, generation: int) -> None:
+        # The head first: a process that folds into this generation holds it, and finds it gone afterwards.
+        statements.run("DELETE FROM view_heads WHERE view = ? AND generation = ?", view, generation)
+        statements.run("DELETE FROM view_rows WHERE view = ? AND generation = ?", view, generation)
+        # An old version may hold what was forgotten since: only this one folds no more.
+        self._forgetting(statements)
 
 
 def active_rows(statements: Statements, view: str) -> TableRows:
@@ -189,12 +208,6 @@ def heads_of(statements: Statements, view: str, holding: str = "") -> list[Head]
 def _head(row: Sequence[Any]) -> Head:
     generation, version, position, active = row
     return Head(generation=generation, version=version, position=position, active=bool(active))
-
-
-def _drop(statements: Statements, view: str, generation: int) -> None:
-    # The head first: a process that folds into this generation holds it, and finds it gone afterwards.
-    statements.run("DELETE FROM view_heads WHERE view = ? AND generation = ?", view, generation)
-    statements.run("DELETE FROM view_rows WHERE view = ? AND generation = ?", view, generation)
 
 
 def _view_row(row: Sequence[Any]) -> ViewRow:

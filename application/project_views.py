@@ -32,7 +32,7 @@ BATCH = 500
 #: The group, in every view, of the runs that it cannot follow; a row's body is a Quarantined.
 QUARANTINE = "!quarantined"
 
-#: The facts that are folded also where the view cannot follow what they are about.
+#: The facts that are folded also where the view cannot follow what they are about; a store keeps no copy of what they remove.
 FORGETTING = frozenset(kind.TOPIC for kind in (RunDeleted, RunErased, ProjectDeleted))
 
 #: The group a row is listed in, its place there, and its bytes.
@@ -107,11 +107,18 @@ class ViewStore(Views, Protocol):
         ...
 
     def extend(
-        self, view: str, generation: int, *, after: int, upto: int, fold: Callable[[StoredRows], Changes]
+        self,
+        view: str,
+        generation: int,
+        *,
+        after: int,
+        upto: int,
+        fold: Callable[[StoredRows], Changes],
+        forgets: bool = False,
     ) -> bool:
         """
         Take a generation from position *after* to *upto*: on True the rows that *fold* returned and the position
-        are stored, and whoever waits for it is woken.
+        are stored, and whoever waits for it is woken. With *forgets* what these rows were before is left to `tidy`.
 
         False when the generation is elsewhere by now, or gone: then nothing is stored, as when *fold* raises.
         """
@@ -123,6 +130,14 @@ class ViewStore(Views, Protocol):
 
     def drop(self, view: str, generation: int) -> None:
         """Forget a generation; its absence is no fault."""
+        ...
+
+    def tidy(self) -> None:
+        """
+        On return the store keeps no copy of what was forgotten before: by an extension that forgets, or with a generation.
+
+        Where a reader is in the way the next call does it, in whatever process that is: what is left to do is stored.
+        """
         ...
 
 
@@ -211,6 +226,7 @@ def catch_up(store: ViewStore, log: EventLog, views: Sequence[View]) -> None:
     # All of them a batch further, then all of them the next: so that each batch is read and decoded once.
     while any([_moved(advance(store, batches, view)) for view in views]):  # noqa: C419 - all, not up to the first
         pass
+    store.tidy()
 
 
 def _moved(progress: Progress) -> bool:
@@ -242,7 +258,9 @@ def extend(store: ViewStore, batches: Batches, view: View, head: Head, *, limit:
         found.clear()
         return _fold(view, stored, facts, found)
 
-    stored = store.extend(view.name, head.generation, after=head.position, upto=facts[-1].position, fold=fold)
+    forgets = any(fact.topic in FORGETTING for fact in facts)
+    upto = facts[-1].position
+    stored = store.extend(view.name, head.generation, after=head.position, upto=upto, fold=fold, forgets=forgets)
     return Progress(facts=len(facts), quarantined=tuple(found)) if stored else Progress()
 
 

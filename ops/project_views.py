@@ -22,6 +22,8 @@ POLL_SECONDS = 0.5
 #: A view that failed rests this long; twice as long each time it fails again, up to the limit.
 FIRST_REST_SECONDS = 0.1
 LONGEST_REST_SECONDS = 10.0
+#: When the store was tidied, that rests this many times as long as it took: views are to be folded most of the time.
+TIDYING_RESTS = 10
 #: How long a sweep waits for the view that it reads.
 CATCH_UP_SECONDS = 10.0
 
@@ -77,7 +79,8 @@ class ViewKeeper:
     """
     Folds the log into views in a thread of its own, woken by announcements and by a slow poll.
 
-    A view that fails is tried again, less and less often but for ever; meanwhile the others go on.
+    A view that fails is tried again, less and less often but for ever; meanwhile the others go on. What a round forgot is
+    in no file of the store after it, or, if that cannot be done at once, after a later one: the poll sees to it that one comes.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class ViewKeeper:
         self._wakeups = wakeups
         self._watched = [Watched(view) for view in views]
         self._now = now
+        self._tidy_after = 0.0
         self._batches = Batches(log)
         self._stopping = Event()
         self._thread = Thread(target=self._run, name="views", daemon=True)
@@ -118,11 +122,14 @@ class ViewKeeper:
         return {watched.view.name: watched.last_error for watched in self._watched if watched.last_error is not None}
 
     def step(self) -> bool:
-        """Take every view that is not resting one batch further; return whether any of them moved."""
+        """Take every view that is not resting one batch further, and tidy their store; return whether any of them moved."""
         moved = False
         for watched in self._watched:
             if watched.resting_until <= self._now():
                 moved = self._step(watched) or moved
+        if self._tidy_after <= self._now():
+            # After all views: what they forget in one round costs one tidying.
+            self._tidy()
         return moved
 
     def _run(self) -> None:
@@ -136,6 +143,16 @@ class ViewKeeper:
             except Exception:  # whatever the wake-ups do, the poll goes on
                 _logger.exception("views_wait_failed")
                 self._stopping.wait(POLL_SECONDS)
+
+    def _tidy(self) -> None:
+        began = self._now()
+        try:
+            self._store.tidy()
+        except Exception as error:  # noqa: BLE001 - as for a view: what is left to do is stored
+            _logger.warning("views_not_tidied", error=str(error), next_try_in_seconds=LONGEST_REST_SECONDS)
+            self._tidy_after = began + LONGEST_REST_SECONDS
+        else:
+            self._tidy_after = self._now() + TIDYING_RESTS * (self._now() - began)
 
     def _step(self, watched: Watched) -> bool:
         try:

@@ -32,6 +32,7 @@ from ..adapters.processes.bubblewrap import BoxUnusable, box_problem, find_box
 from ..adapters.processes.kept_commands import KeptCommands
 from ..adapters.processes.lock import ProcessLock
 from ..adapters.redis_wakeups import AddressInvalid, RedisWakeups
+from ..adapters.schema_steps import SchemaUnfit
 from ..adapters.sqlite_log import SqliteLog
 from ..adapters.sqlite_views import SqliteViews
 from ..adapters.token_store import TokenStore, open_tokens
@@ -102,7 +103,7 @@ def open_stores(
             stack.callback(views.close)
         except (LogUnavailable, OSError, psycopg.Error) as error:
             raise Refused(f"The log cannot be opened: {error}") from error
-        except KeysRefused as error:
+        except (KeysRefused, SchemaUnfit) as error:
             raise Refused(str(error)) from error
         yield Stores(log=facts, views=views)
 

@@ -143,6 +143,8 @@ class LogRows(ABC):
 
     #: Says that the column before it is one of a list, which `_list` makes a value of.
     AMONG: ClassVar[str]
+    #: What erases the texts of the facts that a condition selects.
+    ERASE_TEXTS: ClassVar[str] = DELETE_TEXTS
 
     @abstractmethod
     def _select(self, statement: str, values: Sequence[Any]) -> list[Any]:
@@ -224,14 +226,14 @@ class LogRows(ABC):
         return [entry_of(row, texts.get(position, ())) for position, row in rows.items()]
 
     def _erasing(self, runs: Sequence[str], *, output_only: bool, before: str | None) -> tuple[str, tuple[Any, ...]]:
-        """Return the statement that deletes words and salts, and its values."""
+        """Return the statement that erases words and salts, and its values."""
         of_runs = f"run {self.AMONG} AND (? OR is_output) AND (CAST(? AS text) IS NULL OR at < ?)"
-        return DELETE_TEXTS.format(facts=of_runs), (self._list(runs), not output_only, before, before)
+        return self.ERASE_TEXTS.format(facts=of_runs), (self._list(runs), not output_only, before, before)
 
     def _erasing_stream(self, stream: str) -> tuple[str, tuple[Any, ...]]:
         """Return the same for one stream."""
-        return DELETE_TEXTS.format(facts="stream = ?"), (stream,)
+        return self.ERASE_TEXTS.format(facts="stream = ?"), (stream,)
 
     def _erasing_tree(self, root: str) -> tuple[str, tuple[Any, ...]]:
         """Return the same for a coordinator's tree."""
-        return DELETE_TEXTS.format(facts="root = ?"), (root,)
+        return self.ERASE_TEXTS.format(facts="root = ?"), (root,)

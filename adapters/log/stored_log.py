@@ -109,15 +109,15 @@ class Recorder(Protocol):
         ...
 
     def erase(self, runs: Sequence[str], *, output_only: bool, before: str | None) -> int:
-        """Delete words and salts for good; return how many."""
+        """Erase words and salts for good; return how many: no statement finds one that was erased before."""
         ...
 
     def erase_stream(self, stream: str) -> int:
-        """Delete the words and salts of one stream for good; return how many."""
+        """Erase the words and salts of one stream for good; return how many."""
         ...
 
     def erase_tree(self, root: str) -> int:
-        """Delete the words and salts of a coordinator's tree for good; return how many."""
+        """Erase the words and salts of a coordinator's tree for good; return how many."""
         ...
 
     def close(self) -> None:

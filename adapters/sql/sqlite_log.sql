@@ -1,5 +1,4 @@
 -- The event log in SQLite. Times are text as in the envelope, so that their order is the order of time.
-BEGIN IMMEDIATE;
 
 CREATE TABLE IF NOT EXISTS events (
     position INTEGER PRIMARY KEY,
@@ -24,6 +23,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS events_root ON events (root, root_sequence) WH
 CREATE INDEX IF NOT EXISTS events_decided ON events (root, root_sequence) WHERE root IS NOT NULL AND NOT is_output;
 CREATE INDEX IF NOT EXISTS events_command ON events (command_id) WHERE command_id IS NOT NULL;
 
+-- Step 3 takes these over, into a table in which they are erased without a trace.
 CREATE TABLE IF NOT EXISTS texts (
     position INTEGER NOT NULL,
     digest TEXT NOT NULL,
@@ -73,5 +73,3 @@ INSERT INTO head (id, position) VALUES (1, 0) ON CONFLICT DO NOTHING;
 -- The same facts under the names that the event sourcing library reads by.
 CREATE VIEW IF NOT EXISTS stored_events AS
 SELECT position AS rowid, stream AS originator_id, version AS originator_version, topic, state FROM events;
-
-COMMIT;

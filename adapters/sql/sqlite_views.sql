@@ -22,4 +22,13 @@ CREATE TABLE IF NOT EXISTS view_rows (
 );
 CREATE INDEX IF NOT EXISTS view_rows_group ON view_rows (view, generation, grouping, ordering);
 
+-- One row: how often something was forgotten, and up to where none of the files has a copy of it any more. A file that an
+-- earlier release made may have some.
+CREATE TABLE IF NOT EXISTS view_forgotten (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    forgotten INTEGER NOT NULL,
+    gone INTEGER NOT NULL
+);
+INSERT INTO view_forgotten (id, forgotten, gone) VALUES (1, 1, 0) ON CONFLICT DO NOTHING;
+
 COMMIT;

@@ -132,6 +132,10 @@ class World:
                 attack_tables(connection.cursor(), "%s", change)
 
 
+#: Where the texts that a reader finds in `texts` are written, by the mark that a value has in the store's SQL.
+TEXTS = {"?": "kept_texts", "%s": "texts"}
+
+
 def attack_tables(cursor: Any, mark: str, change: Callable[[Loot], object]) -> None:
     """Read all of the log's tables, and write them anew as *change* leaves them."""
     rows = cursor.execute(f"SELECT {ENTRY_COLUMNS} FROM events ORDER BY position").fetchall()
@@ -140,14 +144,15 @@ def attack_tables(cursor: Any, mark: str, change: Callable[[Loot], object]) -> N
     loot = Loot([dict(zip(COLUMNS, row, strict=True)) for row in rows], list(texts), head)
     change(loot)
     cursor.execute("DELETE FROM events")
-    cursor.execute("DELETE FROM texts")
+    cursor.execute(f"DELETE FROM {TEXTS[mark]}")
     marks = ", ".join([mark] * len(COLUMNS))
     for row in loot.rows:
         cursor.execute(f"INSERT INTO events ({ENTRY_COLUMNS}) VALUES ({marks})", [row[name] for name in COLUMNS])
     for position, digest, salt, words in loot.texts:
         kept = (position, digest, False, salt, words)
         cursor.execute(
-            f"INSERT INTO texts (position, digest, is_output, salt, words) VALUES ({', '.join([mark] * 5)})", kept
+            f"INSERT INTO {TEXTS[mark]} (position, digest, is_output, salt, words) VALUES ({', '.join([mark] * 5)})",
+            kept,
         )
     rewrite_tree(cursor, mark, loot)
 

@@ -21,14 +21,14 @@ from steersman.tests.audit.facts import put, said, steered, unsteered
 
 
 def change(store: World, statement: str, *values: Any) -> None:
-    """Let somebody who can write the store, and has no key, change it."""
+    """Let somebody who can write the store, and has no key, change it; {texts} is where its texts are written."""
     if store.kind == "postgres":
         with psycopg.connect(store.place) as connection:
-            connection.execute(statement.replace("?", "%s"), values)
+            connection.execute(statement.replace("?", "%s").replace("{texts}", "texts"), values)
         return
     recorder: Any = store.recorder()
     with recorder._immediate() as cursor:
-        cursor.execute(statement, values)
+        cursor.execute(statement.replace("{texts}", "kept_texts"), values)
 
 
 def forge(store: World, position: int) -> None:

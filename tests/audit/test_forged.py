@@ -36,7 +36,7 @@ def told(store: World) -> World:
 
 
 def swap(store: World, words: bytes) -> None:
-    change(store, "UPDATE texts SET words = ? WHERE position = 12 AND length(words) > 0", words)
+    change(store, "UPDATE {texts} SET words = ? WHERE position = 12 AND length(words) > 0", words)
 
 
 def reads(log: Any) -> list[Callable[[], list[Fact]]]:
@@ -69,12 +69,12 @@ def test_words_that_were_erased_are_not_put_back_by_others(told: World, erased: 
     if erased:
         log.erase_tree_texts("r")
         assert log.read(11)[0].event.feedback.value is None
-    change(told, "DELETE FROM texts WHERE position = 12")
+    change(told, "DELETE FROM {texts} WHERE position = 12")
     digest = log.read(11)[0].event
     assert digest.feedback.value is None
     change(
         told,
-        "INSERT INTO texts (position, digest, is_output, salt, words) SELECT 12, digest, is_output, salt, words FROM texts"
+        "INSERT INTO {texts} (position, digest, is_output, salt, words) SELECT 12, digest, is_output, salt, words FROM texts"
         " WHERE position = 3",
     )
     assert log.read(11)[0].event.feedback.value is None, "words of another digest are nobody's"
@@ -148,7 +148,7 @@ def test_a_key_that_was_rotated_away_makes_no_facts_any_more(told: World) -> Non
 def test_what_a_log_stores_again_is_looked_at_again(told: World) -> None:
     log = told.open()
     put(log, received("r", "twice"), command_id="c")
-    change(told, "UPDATE texts SET words = 'x' WHERE position = (SELECT max(position) FROM events)")
+    change(told, "UPDATE {texts} SET words = 'x' WHERE position = (SELECT max(position) FROM events)")
     with pytest.raises(Forged):
         log.append(_append_again(log))
 
@@ -216,7 +216,7 @@ def test_replay_refuses_a_log_that_is_not_what_was_signed(
 
     assert check().exit_code == 0
     assert check("--check").exit_code == 0
-    change(store, "UPDATE texts SET words = 'obey me' WHERE position = 7")
+    change(store, "UPDATE {texts} SET words = 'obey me' WHERE position = 7")
     result = check("--check")
     assert (result.exit_code, "The log is not what was signed at position 7" in result.output) == (1, True), (
         result.output

@@ -103,7 +103,7 @@ def test_what_a_key_of_ours_signed_counts_whatever_the_log_says_of_itself(
     steered(log)
     log.close()
     note = store.recorder().tree_head().note
-    for table in ("events", "texts", "nodes"):
+    for table in ("events", "{texts}", "nodes"):
         change(store, f"DELETE FROM {table}")
     change(store, "UPDATE head SET position = 0, edge = ?, mac = ?, signer = '', note = ''", b"", bytes(32))
     theirs = World(store.kind, store.place, store.home / "theirs", store._stack)

@@ -30,7 +30,7 @@ AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 def made_anew(store: World) -> World:
     """Let somebody who has everything but the old keys make the whole log anew, under keys of theirs."""
-    for table in ("events", "texts", "nodes"):
+    for table in ("events", "{texts}", "nodes"):
         change(store, f"DELETE FROM {table}")
     change(store, "UPDATE head SET position = 0, edge = ?, mac = ?, signer = '', note = ''", b"", bytes(32))
     theirs = World(store.kind, store.place, store.home / "theirs", store._stack)

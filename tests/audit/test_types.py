@@ -50,6 +50,7 @@ def put_value(world: World, table: str, column: str, value: object) -> object:
     where = PLACES[table][0]
     with closing(sqlite3.connect(world.place)) as connection, connection:
         connection.execute("PRAGMA ignore_check_constraints = 1")
+        table = "kept_texts" if table == "texts" else table
         before = connection.execute(f"SELECT {column} FROM {table} {where} LIMIT 1").fetchone()[0]
         connection.execute(f"UPDATE {table} SET {column} = ? {where}", (value,))
     return before

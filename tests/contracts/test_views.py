@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Barrier, Event, Thread
@@ -404,6 +405,16 @@ def test_what_is_deleted_is_forgotten_also_where_it_is_quarantined(
     assert [row.key for row in store.list("tally", "all")] == ["b"]
     assert _quarantined(store) == [], "its reason may tell words of the run"
     assert check(store, log, [VIEW], MemoryViews())[0].sound
+
+
+def test_what_is_deleted_is_in_no_file_when_the_views_are_caught_up(log: Log, tmp_path: Path) -> None:
+    with closing(SqliteViews(tmp_path / "views.db")) as store:
+        log.add("goose", "gander")
+        catch_up(store, log, [VIEW])
+        log.put(deletion_stream("goose"), RunDeleted(run_id="goose", deleted_by="ada"), "goose", version=0)
+        catch_up(store, log, [VIEW])
+        files = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert (b"gander" in files, b"goose" in files) == (True, False)
 
 
 def test_a_project_that_is_deleted_is_forgotten_also_where_it_is_quarantined(store: Store, log: Log) -> None:

@@ -14,14 +14,14 @@ from steersman.tests.e2e.served import GATE, Api, Service, part, wait_until
 def swap(service: Service, old: bytes, new: bytes) -> int:
     """Put other words in the place of some, wherever those are; return the first position of a fact that had them."""
     database = service.variables.get("STEERSMAN_DATABASE")
-    mark, opened = ("%s", psycopg.connect(database)) if database else ("?", sqlite3.connect(service.data / "log.db"))
-    connection: Any = opened
+    mark, table = ("%s", "texts") if database else ("?", "kept_texts")
+    connection: Any = psycopg.connect(database) if database else sqlite3.connect(service.data / "log.db")
     with closing(connection), connection:
         cursor = connection.cursor()
         rows = cursor.execute("SELECT position, digest, words FROM texts ORDER BY position").fetchall()
         found = [(words.replace(old, new), position, digest) for position, digest, words in rows if old in words]
         for changed in found:
-            cursor.execute(f"UPDATE texts SET words = {mark} WHERE position = {mark} AND digest = {mark}", changed)
+            cursor.execute(f"UPDATE {table} SET words = {mark} WHERE position = {mark} AND digest = {mark}", changed)
     assert found
     return found[0][1]
 

@@ -13,7 +13,13 @@ from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.event import Draft, Fact, Text
 from steersman.domain.git import Commit
 from steersman.domain.run import CoordinatorStarted, Run
-from steersman.ops.project_views import FIRST_REST_SECONDS, LONGEST_REST_SECONDS, ViewKeeper, open_run_ids
+from steersman.ops.project_views import (
+    FIRST_REST_SECONDS,
+    LONGEST_REST_SECONDS,
+    TIDYING_RESTS,
+    ViewKeeper,
+    open_run_ids,
+)
 from steersman.projections.catalogue import VIEWS
 
 BROKEN = "run_list"
@@ -24,6 +30,21 @@ class Views(MemoryViews):
 
     broken = False
     tries = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Where the views stood each time the store was to be tidied.
+        self.tidied: list[set[int]] = []
+        self.untidy = False
+        self.takes = 0.0
+        self.now = 0.0
+
+    def tidy(self) -> None:
+        """Take it down, or be in the way."""
+        self.tidied.append({self.position(view.name) for view in VIEWS})
+        self.now += self.takes
+        if self.untidy:
+            raise LogUnavailable("full")
 
     def heads(self, view: str) -> Sequence[Head]:
         """Return the generations."""
@@ -40,8 +61,16 @@ class World:
         self.wakeups = MemoryWakeups()
         self.log = MemoryLog(CATALOGUE, announce=self.wakeups.announce)
         self.views = Views()
-        self.now = 0.0
         self.keeper = ViewKeeper(self.views, self.log, self.wakeups, now=lambda: self.now)
+
+    @property
+    def now(self) -> float:
+        """The time, which tidying takes some of."""
+        return self.views.now
+
+    @now.setter
+    def now(self, now: float) -> None:
+        self.views.now = now
 
     def start_run(self, run_id: str) -> None:
         """Store the first fact of a run."""
@@ -153,6 +182,37 @@ def test_a_running_keeper_outlives_a_fault_of_its_store(world: World) -> None:
     assert world.views.wait("open_runs", 1, 60)
     assert world.keeper.alive
     world.keeper.stop()
+
+
+def test_the_store_is_tidied_once_a_round_when_all_views_took_their_step(world: World) -> None:
+    world.start_run("a")
+    assert world.keeper.step()
+    assert world.views.tidied == [{1}]
+    assert not world.keeper.step()
+    assert world.views.tidied == [{1}, {1}]
+
+
+def test_a_store_that_cannot_be_tidied_keeps_no_view_from_moving_and_is_tidied_later(world: World) -> None:
+    world.views.untidy = True
+    for runs in (1, 2):
+        world.start_run(f"{runs}")
+        world.keeper.step()
+        assert world.views.position("run_detail") == runs
+    assert len(world.views.tidied) == 1
+    world.now += LONGEST_REST_SECONDS
+    world.keeper.step()
+    assert len(world.views.tidied) == 2
+
+
+def test_a_tidying_that_takes_long_is_not_begun_again_at_once(world: World) -> None:
+    world.views.takes = 3.0
+    world.keeper.step()
+    world.now += 3.0 * TIDYING_RESTS - 0.5
+    world.keeper.step()
+    assert len(world.views.tidied) == 1
+    world.now += 0.5
+    world.keeper.step()
+    assert len(world.views.tidied) == 2
 
 
 def test_every_open_run_is_found_however_many_there_are(world: World) -> None:

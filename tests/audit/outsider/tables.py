@@ -32,11 +32,13 @@ def read(path: Path) -> tuple[Tables, list[str]]:
 def put(cursor: Any, mark: str, tables: Tables) -> None:
     """Write the rows into a store that has the tables."""
     for name in TABLES:
-        cursor.execute(f"DELETE FROM {name}")
+        # What a reader finds in `texts`, SQLite keeps in another table.
+        place = "kept_texts" if (name, mark) == ("texts", "?") else name
+        cursor.execute(f"DELETE FROM {place}")
         for row in tables[name]:
             kept = row | {"id": 1} if name == "head" else row
             marks = ", ".join([mark] * len(kept))
-            cursor.execute(f"INSERT INTO {name} ({', '.join(kept)}) VALUES ({marks})", list(kept.values()))
+            cursor.execute(f"INSERT INTO {place} ({', '.join(kept)}) VALUES ({marks})", list(kept.values()))
 
 
 def _told(value: Any) -> Any:

@@ -1,0 +1,225 @@
+"""The log in SQLite: what was erased is in no file, whatever SQLite did with its pages before and does with them after."""
+
+import shutil
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from time import monotonic
+
+import pytest
+
+from steersman.adapters import sqlite_log
+from steersman.adapters.log.rows import DELETE_TEXTS, TEXT_COLUMNS
+from steersman.adapters.schema_steps import read_steps
+from steersman.adapters.sqlite_backup import copy_database
+from steersman.adapters.sqlite_log import LOCK_TIMEOUT_SECONDS, SqliteLog, SqliteRecorder
+from steersman.application.log_port import Append
+from steersman.domain.event import Draft, Event, Text
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+RUNS = [f"run{n}" for n in range(6)]
+#: Up to these many bytes: in a page with many others, alone in a page, in several pages.
+LENGTHS = (0, 40, 300, 300, 900, 900, 900, 4_000, 4_100, 30_000)
+APPENDS = 60
+LONGEST_APPEND = 8
+#: Here SQLite counts changes.
+FILE_HEADER = 100
+
+
+class Said(Event, frozen=True, kw_only=True):
+    """Words."""
+
+    TOPIC = "test.said"
+
+    words: tuple[Text, ...]
+
+
+class Told:
+    """A log of several runs among each other, what they said, and the salts of that."""
+
+    def __init__(self, folder: Path, random: Random) -> None:
+        self.folder = folder
+        self._random = random
+        self._said: dict[str, list[bytes]] = {run: [] for run in RUNS}
+        self._versions = dict.fromkeys(RUNS, 0)
+        self.log = SqliteLog(folder / "log.db", {Said.TOPIC: Said})
+
+    def grow(self, runs: Sequence[str], appends: int = APPENDS) -> None:
+        """Let these runs say more."""
+        for _ in range(appends):
+            said = self._random.choices(runs, k=self._random.randint(1, LONGEST_APPEND))
+            drafts = tuple(self._draft(run) for run in said)
+            expected = {run: self._versions[run] for run in said}
+            command = str(self._random.random())
+            self.log.append(Append(drafts=drafts, expected=expected, at=AT, principal="ada", command_id=command))
+            for run in said:
+                self._versions[run] += 1
+
+    def _draft(self, run: str) -> Draft:
+        words: list[Text] = []
+        for _ in range(self._random.randint(0, 3)):
+            mark = f"<{run} {self._random.getrandbits(64):016x}>"
+            self._said[run].append(mark.encode())
+            # The mark is everywhere in it: what is left of a text is found, whatever part that is.
+            words.append(Text(mark * max(1, self._random.randint(0, self._random.choice(LENGTHS)) // len(mark))))
+        return Draft(stream=run, event=Said(words=tuple(words)), run=run, root=run)
+
+    def salts(self, run: str) -> list[bytes]:
+        """Return the salts of a run's words."""
+        with closing(sqlite3.connect(self.folder / "log.db")) as connection:
+            select = "SELECT salt FROM texts WHERE position IN (SELECT position FROM events WHERE run = ?)"
+            return [salt for (salt,) in connection.execute(select, (run,)).fetchall()]
+
+    def left(self, run: str, salts: Sequence[bytes] = (), folder: Path | None = None) -> int:
+        """Return how much of a run is in the files."""
+        files = b"\n".join(path.read_bytes() for path in (folder or self.folder).iterdir() if path.is_file())
+        return sum(found in files for found in [*self._said[run], *salts])
+
+    def check_read(self, erased: Sequence[str]) -> None:
+        """Fail unless the log has all words but those."""
+        after = 0
+        while facts := self.log.read(after):
+            for fact in facts:
+                assert isinstance(fact.event, Said)
+                assert all((text.value is None) == (fact.run in erased) for text in fact.event.words)
+            after = facts[-1].position
+
+
+@contextmanager
+def told(folder: Path, seed: int) -> Iterator[Told]:
+    """Give a log that has grown."""
+    made = Told(folder, Random(seed))
+    try:
+        made.grow(RUNS)
+        yield made
+    finally:
+        made.log.close()
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Hold the log as it is now."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM events").fetchone()
+        yield
+
+
+@pytest.fixture
+def second_release(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Tables and statements of a release that deleted its texts."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite_log, "read_steps", lambda store: read_steps(store)[:2])
+        patch.setattr(sqlite_log, "INSERT_TEXT", f"INSERT INTO texts ({TEXT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)")
+        patch.setattr(SqliteRecorder, "ERASE_TEXTS", DELETE_TEXTS)
+        yield patch
+
+
+def erase_in_rounds(made: Told, seed: int) -> list[int]:
+    """Erase one run after the other, while others say more; return how much of each was left."""
+    left, runs = list[int](), list(RUNS)
+    Random(seed).shuffle(runs)
+    while runs:
+        salts = made.salts(gone := runs.pop())
+        assert made.log.erase_texts([gone]) == len(salts)
+        left.append(made.left(gone, salts))
+        assert made.log.erase_texts([gone]) == 0
+        made.check_read([run for run in RUNS if run not in runs])
+        if runs:
+            made.grow(runs, 5)
+    return left
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nothing_of_an_erased_run_is_in_any_file(seed: int, tmp_path: Path) -> None:
+    with told(tmp_path, seed) as made:
+        assert all(made.left(run) for run in RUNS)
+        assert erase_in_rounds(made, seed) == [0] * len(RUNS)
+
+
+def test_where_texts_are_deleted_copies_of_them_stay(second_release: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Why they are not: the test above, on the tables of a release that did."""
+    left = 0
+    for seed in range(12):
+        folder = tmp_path / f"{seed}"
+        folder.mkdir()
+        with told(folder, seed) as made:
+            left += sum(erase_in_rounds(made, seed))
+    assert left
+
+
+def test_erasing_moves_no_row(tmp_path: Path) -> None:
+    with told(tmp_path, 0) as made:
+        made.log.erase_texts([])
+        before = (tmp_path / "log.db").read_bytes()[FILE_HEADER:]
+        made.log.erase_texts(RUNS)
+        after = (tmp_path / "log.db").read_bytes()[FILE_HEADER:]
+        assert len(after) == len(before)
+        assert {new for old, new in zip(before, after, strict=True) if old != new} == {0}
+
+
+def test_a_process_that_died_when_it_had_erased_leaves_the_rest_to_the_next_start(tmp_path: Path) -> None:
+    with told(tmp_path, 0) as made:
+        with reading(tmp_path / "log.db"):
+            made.log.erase_texts(RUNS)
+            died = tmp_path / "died"
+            died.mkdir()
+            for path in tmp_path.glob("log.db*"):
+                shutil.copyfile(path, died / path.name)
+        assert all(made.left(run, folder=died) for run in RUNS)
+        with closing(SqliteLog(died / "log.db", {Said.TOPIC: Said})):
+            assert [made.left(run, folder=died) for run in RUNS] == [0] * len(RUNS)
+
+
+def test_who_reads_while_words_are_erased_keeps_them_only_until_something_is_stored_afterwards(tmp_path: Path) -> None:
+    with told(tmp_path, 0) as made:
+        with reading(tmp_path / "log.db"):
+            began = monotonic()
+            made.log.erase_texts(RUNS[1:])
+            made.grow(RUNS[:1], 3)
+            assert monotonic() - began < LOCK_TIMEOUT_SECONDS / 2, "nobody waits for a reader"
+            assert all(made.left(run) for run in RUNS[1:])
+        made.grow(RUNS[:1], 1)
+        assert [made.left(run) for run in RUNS[1:]] == [0] * len(RUNS[1:])
+
+
+def test_a_backup_has_nothing_of_an_erased_run(tmp_path: Path) -> None:
+    with told(tmp_path, 0) as made:
+        made.log.erase_texts(RUNS[1:])
+        (tmp_path / "backup").mkdir()
+        copy_database(tmp_path / "log.db", tmp_path / "backup" / "log.db")
+        assert [made.left(run, folder=tmp_path / "backup") for run in RUNS[1:]] == [0] * len(RUNS[1:])
+        assert made.left(RUNS[0], folder=tmp_path / "backup")
+
+
+def test_words_whose_salt_somebody_took_away_are_not_taken_for_erased(tmp_path: Path) -> None:
+    with told(tmp_path, 0) as made:
+        with closing(sqlite3.connect(tmp_path / "log.db")) as connection, connection:
+            connection.execute("UPDATE kept_texts SET salt = zeroblob(16)")
+            found = connection.execute("SELECT count(*) FROM texts WHERE length(words) > 0").fetchone()
+        assert made.log.erase_texts(RUNS) == found[0]
+        assert [made.left(run) for run in RUNS] == [0] * len(RUNS)
+
+
+def test_the_texts_of_an_earlier_release_are_taken_over_without_what_it_left(
+    second_release: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    left = 0
+    for seed in range(4):
+        folder = tmp_path / f"{seed}"
+        folder.mkdir()
+        with told(folder, seed) as made:
+            salts = {run: made.salts(run) for run in RUNS}
+            for run in RUNS[:4]:
+                made.log.erase_texts([run])
+            left += sum(made.left(run, salts[run]) for run in RUNS[:4])
+        second_release.undo()
+        with closing(SqliteLog(folder / "log.db", {Said.TOPIC: Said})) as made.log:
+            assert [made.left(run, salts[run]) for run in RUNS[:4]] == [0] * 4
+            made.check_read(RUNS[:4])
+            assert made.log.erase_texts(RUNS[4:]) == sum(len(salts[run]) for run in RUNS[4:])
+            assert [made.left(run, salts[run]) for run in RUNS] == [0] * len(RUNS)
+    assert left, "there was something to leave behind"
