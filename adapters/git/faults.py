@@ -56,17 +56,23 @@ _UNREADABLE = (
 )
 
 #: What git says in the language that it is called in, and what that comes to.
-_WORDS = (
+_OF_THE_MACHINE = (
     ("No space left on device", "disk_full"),
     ("Disk quota exceeded", "disk_full"),
-    ("Read-only file system", "read_only"),
-    ("Permission denied", "permission_denied"),
     ("Input/output error", "disk_failing"),
     ("Too many open files", "too_many_open_files"),
     ("Cannot allocate memory", "memory_exhausted"),
+)
+_OF_THE_REPOSITORY = (
+    ("Read-only file system", "read_only"),
+    ("Permission denied", "permission_denied"),
     (".lock': File exists", "repository_locked"),
     ("not a git repository", "not_a_repository"),
     ("dubious ownership", "other_owner"),
+)
+_WORDS = (
+    *_OF_THE_MACHINE,
+    *_OF_THE_REPOSITORY,
     ("missing blob", "object_missing"),
     ("missing tree", "object_missing"),
     ("bad object", "object_missing"),
@@ -114,6 +120,18 @@ def _typed(method: Callable[..., Any]) -> Callable[..., Any]:
 def _said(words: str, otherwise: str = "git_failed") -> str:
     """Return the word for what git's own words say of the system or the repository, where they say it."""
     return next((code for part, code in _WORDS if part in words), otherwise)
+
+
+def agents_doing(error: Unable | GitFailed) -> bool:
+    """
+    Return whether a workplace's files are not taken because of what is in them, which their author may change.
+
+    Otherwise the machine or the project's repository is in the way, and only an operator can mend that. Of what is said
+    in a box only the machine's words count: an agent may well close a file of its own.
+    """
+    others = _OF_THE_MACHINE if isinstance(error, Unable) else (*_OF_THE_MACHINE, *_OF_THE_REPOSITORY)
+    words = str(error) if isinstance(error, Unable) else error.words
+    return not any(part in words for part, _ in others)
 
 
 def _object_name(error: KeyError) -> str | None:

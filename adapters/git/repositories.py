@@ -11,7 +11,6 @@ from dulwich.refs import Ref
 from ...application.git_port import (
     Branch,
     ChangedFile,
-    CommitFailed,
     Contribution,
     FileView,
     GitConflict,
@@ -118,10 +117,7 @@ class GitRepositories:
             raise WorkplaceLost(state, f"{workplace} is not the workplace that was made: it is {state}")
         with opened(repository, self._settings.rules) as found:
             work = Work(workplace=workplace, parent=parent, at=at, message=message)
-            try:
-                return staging.commit(self._boxed, found, work, self._settings.limits, self._may_move)
-            except OSError as error:
-                raise CommitFailed(f"{workplace} could not be committed: {error}") from error
+            return staging.commit(self._boxed, found, work, self._settings.limits, self._may_move)
 
     def fingerprint(self, repository: Path, workplace: Path) -> Fingerprint:
         """Return the tree that a commit would have now, and a digest over every file; both empty without a workplace."""

@@ -15,6 +15,7 @@ from ..crash_points import reached
 from ..processes.box import Mount
 from .boxed import Answered, Boxed, Unable, missing
 from .configuration import behaviour, written
+from .faults import agents_doing
 from .inspection import Opened
 from .objects import Trees, new_commit, store_commit
 from .program import GitFailed, Program
@@ -96,13 +97,15 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def commit(boxed: Boxed, opened: Opened, work: Work, limits: Limits, may_move: MayMove) -> Commit:
-    """See `Repositories.commit_workplace`. Raises CommitFailed."""
+    """See `Repositories.commit_workplace`. Raises CommitFailed, and Unable or GitFailed for what is not the agent's doing."""
     taken = Ref(TAKEN + os.fsencode(work.workplace.name))
     words = ""
     for _ in range(TAKE_ATTEMPTS):
         try:
             staged = stage(boxed, opened, work.workplace, work.parent, limits, opened.git)
         except (Unable, GitFailed) as error:
+            if not agents_doing(error):
+                raise
             raise CommitFailed(f"{work.workplace} could not be committed: {error}") from error
         reached("workplace.staged")
         tree = str(staged.said["tree"])
