@@ -228,7 +228,8 @@ class _Staging:
         # Only the entries are wanted now. By the index's own time git would look, through filters, at every file once
         # more that was changed in the same moment.
         path = os.path.join(self._request["room"], "git", "index")
-        os.utime(path, (time.time() + LATER_SECONDS,) * 2)
+        later = time.time() + LATER_SECONDS
+        os.utime(path, (later, later))
         return self._git.text("write-tree")
 
     def _links_lost(self, tree: str) -> list[Change]:
