@@ -15,6 +15,7 @@ from steersman.domain.directive import SteeringReceived
 from steersman.domain.effects import AssembleChildren, ClearAway, Effect, RunGate, WorkOnSubtask
 from steersman.domain.gates import GateSpec
 from steersman.domain.project import Project
+from steersman.domain.run import Run
 from steersman.tests.application import service as services
 from steersman.tests.application.service import Service, part
 
@@ -30,7 +31,7 @@ def work(run_id: str) -> WorkOnSubtask:
 
 
 def begin(under_way: UnderWay, *effects: Effect) -> list[bool]:
-    return [under_way.begin(effect, always) for effect in effects]
+    return [under_way.begin(effect, Run(run_id=effect.run_id), always) for effect in effects]
 
 
 def test_a_run_that_cannot_be_driven_keeps_nobody_from_a_place() -> None:
