@@ -37,11 +37,15 @@ def task_prompt(
     turn_id: str,
     rounds: Sequence[Directive] = (),
     waiting: Sequence[Directive] = (),
+    *,
+    done: Sequence[Directive] = (),
     lost: str | None = None,
 ) -> str:
     """
     Return a prompt for an agent that knows nothing of a subtask: what was asked, with every earlier round of feedback
-    exactly once; what came of it so far, and why that ended; and what is there now. *lost* is what this turn has lost.
+    exactly once; what came of it so far, and why that ended; and what is there now.
+
+    Of the earlier rounds *rounds* are to be heeded, and *done* is in the work already. *lost* is what this turn has lost.
     """
     parts = [
         turn_line(turn_id),
@@ -64,6 +68,8 @@ def task_prompt(
     if lost is not None:
         parts.append(f"# What is lost\n\n{_LOST.get(lost, _LOST['session'])} {_AT_LAST_COMMIT}")
     parts.append(f"# Your part: {subtask.title}\n\n{subtask.scope}")
+    if done:
+        parts.append(f"# Feedback that the work has already\n\n{_KEEP}\n\n" + _listed(done))
     if rounds:
         parts.append("# Feedback on earlier attempts\n\n" + _listed(rounds))
     parts.extend(_said(directive) for directive in waiting)
@@ -193,6 +199,10 @@ def _made_before(run: Run, subtask: Subtask) -> str:
     return "\n".join(f"- {producer.title}" for producer in producers)
 
 
+_KEEP = (
+    "Those before you were told this, and have done it in what is in your worktree. Nothing of it is to be done once more; "
+    "see to it that it stays so."
+)
 _GO_ON = "What was committed is in your worktree: go on from it, and leave what is good as it is."
 _LOST = {
     "vanished": "The working directory of this part was deleted while it was worked on.",
