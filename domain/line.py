@@ -61,7 +61,12 @@ def in_the_work(run: Run, subtask: Subtask) -> frozenset[str]:
 
     What was not heard, only half done, or done on a branch that nobody goes on from, is not among them.
     """
-    return frozenset(directive_id for child in authors(run, subtask) for directive_id in child.in_work)
+    line = tuple(authors(run, subtask))
+    own = frozenset(directive_id for child in line for directive_id in child.in_work)
+    first = subtask.handed_on_from
+    if subtask.earlier is None or first is None or not (not line or any(c.prior_run_id == first for c in line)):
+        return own
+    return own.union(said.directive_id for said in subtask.earlier.corrections if said.in_work)
 
 
 def contributes(run: Run, subtask: Subtask) -> Left | None:

@@ -29,6 +29,7 @@ from .git import Commit
 from .line import in_the_work
 from .rejected import Rejected
 from .run import Run
+from .what_happened import Said
 from .work_plan import (
     Subtask,
     SubtaskRunning,
@@ -130,8 +131,8 @@ def open_turn(run: Run, child_run_id: str) -> Sequence[Draft]:
 
 def _prompt(
     run: Run, child: ChildRun, subtask: Subtask, turn_id: str, waiting: Sequence[Directive]
-) -> tuple[str, Sequence[Directive]]:
-    """Return a turn's prompt, and which earlier directives it tells as something to do."""
+) -> tuple[str, Sequence[Said]]:
+    """Return a turn's prompt, and what was said earlier that it tells as something to do."""
     rounds = _before(run, child, waiting)
     if not child.briefed:
         # It knows nothing of its task, nor of what was said to the one before it.
@@ -150,12 +151,14 @@ def _before(run: Run, child: ChildRun, carried: Sequence[Directive]) -> Sequence
     ]
 
 
-def _left_to_do(
-    run: Run, subtask: Subtask, rounds: Sequence[Directive]
-) -> tuple[Sequence[Directive], Sequence[Directive]]:
-    """Return what of earlier rounds is to be done, and what the work has already that the subtask's author goes on from."""
+def _left_to_do(run: Run, subtask: Subtask, rounds: Sequence[Directive]) -> tuple[Sequence[Said], Sequence[Said]]:
+    """
+    Return what was said that is to be done, and what the work has already that the subtask's author goes on from; with
+    what was said in an earlier run of the same plan.
+    """
     known = in_the_work(run, subtask)
-    return [d for d in rounds if d.directive_id not in known], [d for d in rounds if d.directive_id in known]
+    said = (*(subtask.earlier.corrections if subtask.earlier else ()), *rounds)
+    return [s for s in said if s.directive_id not in known], [s for s in said if s.directive_id in known]
 
 
 def prompt_now(run: Run, child_run_id: str, *, asked: bool) -> str:
