@@ -34,7 +34,7 @@ class EffectState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How one effect stands in the process that drives its run."""
 
     effect_id: str
-    state: Literal["under_way", "waits_for_place", "waits_for_next_try", "waits_for_person"]
+    state: Literal["under_way", "waits_for_place", "waits_for_next_try"]
     #: How often it failed in a row, of what, and when it is tried again.
     failures: int = 0
     last_error: str | None = None
@@ -95,8 +95,7 @@ class UnderWay:
                     next_try=held.next_try,
                 )
             for effect in self._running.values():
-                state = "waits_for_person" if self._places.rests(effect.id) else "under_way"
-                states.setdefault(effect.run_id, {})[effect.id] = EffectState(effect_id=effect.id, state=state)
+                states.setdefault(effect.run_id, {})[effect.id] = EffectState(effect_id=effect.id, state="under_way")
             for seeker in self._places.line():
                 taken = self._places.in_the_way_of(seeker)
                 for effect_id in (seeker.effect_id, seeker.asked_by):
