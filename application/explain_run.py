@@ -1,13 +1,15 @@
 """What a run waits for, and for whom: for whoever is on call and sees that it does not move."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
+from ..domain.agent_requests import waits_for_person
 from ..domain.asking import RequestKind
 from ..domain.assembly import LeftOut
-from ..domain.effects import next_effects
+from ..domain.effects import Effect, WorkOnSubtask, next_effects
 from ..domain.event import Text
 from ..domain.held import DRIVE, HeldEffect, WaitsFor
 from ..domain.hold import drive_id
@@ -15,6 +17,7 @@ from ..domain.line import conflicts_in
 from ..domain.rounds import isolation_of
 from ..domain.run import Run
 from .cause import advice
+from .driving.places import PlaceHolder
 from .driving.under_way import EffectState
 from .lease_port import Holder
 
@@ -46,7 +49,8 @@ class Outstanding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     effect_id: str
     kind: str
     #: `unknown` until the driver has said how it stands, a few seconds at most.
-    state: Literal["under_way", "waits_for_place", "waits_for_next_try", "unknown"]
+    #: `waits_for_person`: its agent rests until it is answered, or resumed, and holds no place.
+    state: Literal["under_way", "waits_for_place", "waits_for_next_try", "waits_for_person", "unknown"]
     failures: int = 0
     last_error: str | None = None
     next_try: str | None = None
@@ -54,6 +58,10 @@ class Outstanding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     error_code: str | None = None
     held_since: str | None = None
     waits_for: WaitsFor | None = None
+    #: For which runs the places are taken that it waits for, each as often as it has one; and how many are taken for
+    #: runs that are not the caller's to see.
+    held_by: tuple[PlaceHolder, ...] = ()
+    held_by_others: int = 0
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,14 +100,16 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     moved_files: tuple[str, ...] = ()
 
 
-def explain(run: Run, holder: Holder | None) -> Explanation:
-    """Return what a coordinator run waits for."""
+def explain(run: Run, holder: Holder | None, may_see: Callable[[str], bool] = lambda _: True) -> Explanation:
+    """Return what a coordinator run waits for. *may_see* says which other runs may be named to whoever asks."""
     stand = {state.effect_id: state for state in holder.effects} if holder else {}
-    outstanding = [(effect.id, type(effect).__name__) for effect in next_effects(run)]
+    effects = [
+        _outstanding(effect.id, type(effect).__name__, _rests(run, effect), stand, run, may_see)
+        for effect in next_effects(run)
+    ]
     drive = drive_id(run.run_id)
     if drive in stand or drive in run.held:
-        outstanding.insert(0, (drive, DRIVE))
-    effects = [_outstanding(i, kind, stand.get(i), run.held.get(i)) for i, kind in outstanding]
+        effects.insert(0, _outstanding(drive, DRIVE, False, stand, run, may_see))
     return Explanation(
         run_id=run.run_id,
         status=run.status,
@@ -122,18 +132,52 @@ def explain(run: Run, holder: Holder | None) -> Explanation:
     )
 
 
-def _outstanding(effect_id: str, kind: str, state: EffectState | None, held: HeldEffect | None) -> Outstanding:
+def _outstanding(
+    effect_id: str,
+    kind: str,
+    rests: bool,
+    stand: Mapping[str, EffectState],
+    run: Run,
+    may_see: Callable[[str], bool],
+) -> Outstanding:
+    state, held = stand.get(effect_id), run.held.get(effect_id)
+    taken = state.held_by if state else ()
+    seen = tuple(place for place in taken if may_see(place.run_id))
     return Outstanding(
         effect_id=effect_id,
         kind=kind,
-        state=state.state if state else "unknown",
+        state="waits_for_person" if rests else state.state if state else "unknown",
         failures=state.failures if state else 0,
         last_error=state.last_error if state else None,
         next_try=state.next_try if state else None,
         error_code=held.error_code if held else None,
         held_since=held.since if held else None,
         waits_for=held.waits_for if held else None,
+        held_by=seen,
+        held_by_others=len(taken) - len(seen),
     )
+
+
+def _rests(run: Run, effect: Effect) -> bool:
+    """Whether only a person can say how an effect goes on, whoever drives it: it is paused, or has asked something."""
+    if not isinstance(effect, WorkOnSubtask):
+        return False
+    child = run.children[effect.child_run_id]
+    return child.status == "paused" or any(waits_for_person(run, child.run_id, asked) for asked in child.requests)
+
+
+def _place(effect: Outstanding) -> Wait:
+    times = Counter((place.run_id, place.project_id) for place in effect.held_by)
+    named = [
+        f"run {run_id} of project {project_id}" + (f" ({count} of them)" if count > 1 else "")
+        for (run_id, project_id), count in times.most_common(MAX_NAMED)
+    ]
+    rest = effect.held_by_others + sum(count for _, count in times.most_common()[MAX_NAMED:])
+    others = [f"{rest} more by runs of others"] if rest else []
+    held = (
+        f"Those of its process are held by {', '.join([*named, *others])}." if named or others else "One is free soon."
+    )
+    return Wait(who="driver", what=f"{effect.kind} waits for a place for its agent. {held}")
 
 
 def _waits(run: Run, holder: Holder | None, effects: Sequence[Outstanding]) -> Iterator[Wait]:
@@ -149,11 +193,15 @@ def _waits(run: Run, holder: Holder | None, effects: Sequence[Outstanding]) -> I
         yield Wait(
             who="driver", what="No live process drives the run; one takes it within seconds, if any drives runs."
         )
-    elif drive_id(run.run_id) not in run.held and any(effect.waits_for is None for effect in effects):
+    elif drive_id(run.run_id) not in run.held and any(
+        effect.waits_for is None and effect.state not in ("waits_for_place", "waits_for_person") for effect in effects
+    ):
         yield Wait(who="driver", what="Effects are outstanding: see how each stands.")
     for effect in effects:
         if (held := run.held.get(effect.effect_id)) is not None:
             yield _mend(run, held)
+        if effect.state == "waits_for_place":
+            yield _place(effect)
     if not run.ended:
         yield from _people(run)
 

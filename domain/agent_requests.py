@@ -98,10 +98,23 @@ def ask_question(run: Run, child_run_id: str, question: str) -> tuple[str, Seque
 
 def is_settled(run: Run, child_run_id: str, request_id: str) -> bool:
     """Whether an agent's request has its answer, or nobody waits for one any more."""
+    request = run.children[child_run_id].requests.get(request_id)
+    return is_over(run, child_run_id) or (request is not None and request.state != "pending")
+
+
+def is_over(run: Run, child_run_id: str) -> bool:
+    """Whether nobody waits any more for what a child's agent has asked: its turn is over, or is being ended."""
     child = run.children[child_run_id]
-    request = child.requests.get(request_id)
-    over = child.status not in ("in_progress", "pausing", "paused") or run.ended or is_cut_short(run, child_run_id)
-    return over or (request is not None and request.state != "pending")
+    is_at_work = child.status in ("in_progress", "pausing", "paused")
+    return not is_at_work or run.ended or is_cut_short(run, child_run_id)
+
+
+def waits_for_person(run: Run, child_run_id: str, request_id: str) -> bool:
+    """Whether only a person can say what becomes of an agent's request."""
+    request = run.children[child_run_id].requests.get(request_id)
+    if request is None or request.state != "pending":
+        return False
+    return not (run.autopilot and request.waits_for_autopilot)
 
 
 def deliver(run: Run, child_run_id: str, request_id: str) -> Sequence[Draft]:

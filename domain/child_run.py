@@ -7,6 +7,7 @@ import msgspec
 
 from . import asking
 from .asking import Request, grants
+from .bad_ends import FINISHED
 from .conflicts import Conflict
 from .event import Event, Text
 from .git import Commit
@@ -105,6 +106,8 @@ class TurnOpened(Event, frozen=True, kw_only=True):
     prompt_digest: str
     #: What the worktree holds when the turn begins; a lost session puts it back to this.
     parent: Commit
+    #: The directives that were received before, and that the prompt tells once more as something to do.
+    tells: tuple[str, ...] = ()
 
 
 class TurnInterrupted(Event, frozen=True, kw_only=True):
@@ -264,6 +267,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     prompt: Text
     parent: Commit
     opened_at: str
+    tells: tuple[str, ...] = ()
     #: None while the agent has not ended it.
     stop_reason: str | None = None
     started: bool = False
@@ -303,6 +307,9 @@ class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
     has_changes: bool = False
     #: Whether it has committed something itself.
     has_committed: bool = False
+    #: The directives that its agents have been told, and those among them that its commits were made with.
+    heard: frozenset[str] = frozenset()
+    in_work: frozenset[str] = frozenset()
     #: The newest commit that it had ready for an assembly.
     ready: str | None = None
     #: What was changed in two places on the way to where it started, or goes on from.
@@ -388,6 +395,7 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
                 prompt=event.prompt,
                 parent=event.parent,
                 opened_at=at,
+                tells=event.tells,
             )
             return replace(child, turn=turn, interruptions=0, rebuilt=False)
         case TurnInterrupted():
@@ -400,7 +408,8 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
             # One turn without a box is enough for its work to be no more to be trusted than that turn.
             isolation = "none" if child.isolation == "none" else event.isolation or child.isolation
             started = _with_turn(child, started=True)
-            return replace(started, briefed=True, session_briefed=True, isolation=isolation)
+            heard = child.heard.union(child.turn.directive_ids, child.turn.tells) if child.turn else child.heard
+            return replace(started, briefed=True, session_briefed=True, isolation=isolation, heard=heard)
         case TurnEnded():
             return _with_turn(child, stop_reason=event.stop_reason)
         case TreeCommitted():
@@ -410,6 +419,7 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
                 head=event.commit,
                 previous=child.head,
                 has_committed=child.has_committed or event.has_changes,
+                in_work=child.heard if _finishes(child, event) else child.in_work,
             )
             return replace(committed, has_changes=changed, unfinished=event.unfinished)
         case BaseRebuilt():
@@ -440,6 +450,12 @@ def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
         case _:
             granted = grants(child.grants, child.requests, event)
             return replace(child, requests=asking.evolve(child.requests, event), grants=granted)
+
+
+def _finishes(child: ChildRun, event: TreeCommitted) -> bool:
+    """Whether a commit is what an agent came to that had done what it was told: no turn that was cut short, or ended badly."""
+    finished = child.turn is not None and child.turn.stop_reason == FINISHED
+    return finished and event.has_changes and not event.unfinished
 
 
 def _with_session(child: ChildRun, event: SessionOpened) -> ChildRun:

@@ -155,6 +155,17 @@ class RevisionExecution(Event, frozen=True, kw_only=True):
 # State
 
 
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a run stood still when somebody said how it should go on."""
+
+    #: The plan's own word for it.
+    reason: str
+    #: The files over which a merge failed.
+    files: tuple[Text, ...] = ()
+    #: Why each part that had no result was without one, where that is known.
+    parts: Mapping[int, Text] = {}
+
+
 class Directive(msgspec.Struct, frozen=True, kw_only=True):
     """What decisions about a directive need to know."""
 
@@ -175,6 +186,8 @@ class Directive(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str | None = None
     batch_id: str | None = None
     ends_as: str | None = None
+    #: What the run stood still for at its receipt, if it did.
+    block: Block | None = None
     status: DirectiveStatus = "pending"
     action: Action | None = None
     attempt: int = 0
@@ -217,8 +230,8 @@ def directive_stream(directive_id: str) -> str:
     return f"directive/{directive_id}"
 
 
-def received(event: SteeringReceived, position: int, at: str) -> Directive:
-    """Return the state of a directive that was just received."""
+def received(event: SteeringReceived, position: int, at: str, block: Block | None = None) -> Directive:
+    """Return the state of a directive that was just received. *block*: what its run stood still for then."""
     return Directive(
         directive_id=event.directive_id,
         source=event.source,
@@ -236,6 +249,7 @@ def received(event: SteeringReceived, position: int, at: str) -> Directive:
         session_id=event.session_id,
         batch_id=event.batch_id,
         ends_as=event.ends_as,
+        block=block,
         subtask_ids=event.target_scope.subtask_ids,
         targets=dict.fromkeys(event.targets, "outstanding"),
     )

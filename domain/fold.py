@@ -15,6 +15,7 @@ from .directive import DirectiveMoved, RevisionExecution, SteeringDecided, Steer
 from .event import Event, Fact, Unknown
 from .gates import GateStarted
 from .held import EffectHeld, EffectReleased
+from .parked import block_of
 from .run import CoordinatorStarted, Run, RunStatus
 from .run_records import RunArchived, RunDeleted, RunErased
 from .work_plan import PlanStatus, Subtask, SubtaskMoved, WorkPlanMade
@@ -129,9 +130,8 @@ def _evolve_steering(
     replace = msgspec.structs.replace
     match event:
         case SteeringReceived():
-            run = replace(
-                run, directives={**run.directives, event.directive_id: steering.received(event, position, at)}
-            )
+            received = steering.received(event, position, at, block_of(run))
+            run = replace(run, directives={**run.directives, event.directive_id: received})
             return run if event.direct or event.severity == "advisory" else _close_gate(run)
         case SteeringDecided():
             run = _charge(run, event)

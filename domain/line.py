@@ -54,6 +54,21 @@ def authors(run: Run, subtask: Subtask) -> Iterator[ChildRun]:
         child = run.children.get(child.prior_run_id or "")
 
 
+def in_the_work(run: Run, subtask: Subtask) -> frozenset[str]:
+    """
+    Return the directives that are in what the subtask's newest author goes on from, or has committed: an author of its
+    line was told them, came to the end of that turn, and committed something with it.
+
+    What was not heard, only half done, or done on a branch that nobody goes on from, is not among them.
+    """
+    line = tuple(authors(run, subtask))
+    own = frozenset(directive_id for child in line for directive_id in child.in_work)
+    first = subtask.handed_on_from
+    if subtask.earlier is None or first is None or not (not line or any(c.prior_run_id == first for c in line)):
+        return own
+    return own.union(said.directive_id for said in subtask.earlier.corrections if said.in_work)
+
+
 def contributes(run: Run, subtask: Subtask) -> Left | None:
     """Return what a subtask has in an assembly, or under those that build on it; None if it has no part there."""
     # What is being revised still counts with what it has committed: nothing is built as if it were not there.

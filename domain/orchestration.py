@@ -15,7 +15,7 @@ from .project_changes import charters
 from .rejected import Invalid, Rejected
 from .run import CoordinatorStarted, Run
 from .sandbox import SandboxPolicy
-from .work_plan import WorkPlanMade
+from .work_plan import EarlierWork, WorkPlanMade
 
 MAX_GOAL_BYTES = 65_536
 DEFAULT_POLICY = SandboxPolicy()
@@ -36,6 +36,8 @@ class StartRun(msgspec.Struct, frozen=True, kw_only=True):
     plan: tuple[ProposedSubtask, ...] | None = None
     #: What an earlier run of the same plan has committed of its parts, by their places in it.
     handed_on: Mapping[int, Left] = {}
+    #: What came of them there, by their places, too.
+    earlier: Mapping[int, EarlierWork] = {}
     auto_approve_tools: bool = False
     autopilot: bool = False
     max_steering_iterations: int = 6
@@ -100,14 +102,19 @@ def start_run(
         drafts.append(begin_draft(run, command.goal, command.user, auto_confirm=command.autopilot))
     if command.plan is not None:
         plan = make_plan(command.work_plan_id, command.plan, project.team, models, charters(project))
-        drafts.append(run.on_plan(_handed_on(plan, command.handed_on), command.work_plan_id))
+        drafts.append(run.on_plan(_handed_on(plan, command), command.work_plan_id))
     return drafts
 
 
-def _handed_on(plan: WorkPlanMade, handed_on: Mapping[int, Left]) -> WorkPlanMade:
+def _handed_on(plan: WorkPlanMade, command: StartRun) -> WorkPlanMade:
     parts = [
-        msgspec.structs.replace(part, prior_run_id=left.child_run_id, prior_commit=left.commit) if left else part
+        msgspec.structs.replace(
+            part,
+            prior_run_id=left.child_run_id if left else None,
+            prior_commit=left.commit if left else None,
+            earlier=command.earlier.get(place),
+        )
         for place, part in enumerate(plan.subtasks)
-        for left in (handed_on.get(place),)
+        for left in (command.handed_on.get(place),)
     ]
     return msgspec.structs.replace(plan, subtasks=tuple(parts))

@@ -1,5 +1,6 @@
 """What a redirect or an amend does to a run that has stopped: which subtasks start anew, and under which budget."""
 
+from .directive import Block
 from .rejected import Rejected
 from .run import Run
 from .steering_table import MAX_RECOVERY_ATTEMPTS
@@ -17,6 +18,19 @@ def is_parked(run: Run) -> bool:
     if run.plan is None:
         return False
     return run.plan.status == "assembly_blocked" or (run.plan.status == "assembly_failed" and run.ended)
+
+
+def block_of(run: Run) -> Block | None:
+    """Return what a run stands still for, None if it does not."""
+    if run.plan is None or not is_parked(run):
+        return None
+    failed = run.assembly.merge_failed if run.assembly else None
+    lost = (part for part in run.plan.subtasks.values() if part.status in SETTLED - SATISFIED)
+    return Block(
+        reason=run.plan.status_reason or "",
+        files=failed.conflicting_files if failed else (),
+        parts={part.subtask_id: part.reason for part in lost if part.reason is not None},
+    )
 
 
 def can_resume(run: Run, kind: str) -> bool:

@@ -3,14 +3,12 @@
 import hashlib
 from collections.abc import Sequence
 
-from .bad_ends import way_of
-from .child_run import ChildRun
 from .conflicts import Conflict
 from .directive import Directive
-from .line import conflicts_met, conflicts_over, left_on_branch
+from .line import conflicts_met, conflicts_over
 from .outcome_spec import OutcomeDraft
 from .run import Run
-from .steering_table import MAX_RECOVERY_ATTEMPTS
+from .what_happened import Said, begun_before, where_it_stands, why_it_stood_still
 from .work_plan import Subtask
 
 #: Every prompt names its turn in such a line, so that an agent's own history shows what it was asked.
@@ -35,13 +33,17 @@ def task_prompt(
     run: Run,
     subtask: Subtask,
     turn_id: str,
-    rounds: Sequence[Directive] = (),
+    rounds: Sequence[Said] = (),
     waiting: Sequence[Directive] = (),
+    *,
+    done: Sequence[Said] = (),
     lost: str | None = None,
 ) -> str:
     """
     Return a prompt for an agent that knows nothing of a subtask: what was asked, with every earlier round of feedback
-    exactly once; what came of it so far, and why that ended; and what is there now. *lost* is what this turn has lost.
+    exactly once; what came of it so far, and why that ended; and what is there now.
+
+    Of the earlier rounds *rounds* are to be heeded, and *done* is in the work already. *lost* is what this turn has lost.
     """
     parts = [
         turn_line(turn_id),
@@ -54,8 +56,10 @@ def task_prompt(
     made = _made_before(run, subtask)
     if made:
         parts.append(f"# Already done, and in your worktree\n\n{made}")
-    if before := _begun_before(run, subtask):
+    if before := begun_before(run, subtask, rounds):
         parts.append(f"# Begun before you\n\n{before}")
+    if why := why_it_stood_still(run, subtask, rounds):
+        parts.append(f"# Why the run stood still\n\n{why}")
     parts.extend(_conflicts(run, subtask, conflicts_met(run, subtask)))
     parts.append(
         "# Rules\n\nChange files in the working directory only. Do not run git: your changes are committed for you. "
@@ -64,6 +68,8 @@ def task_prompt(
     if lost is not None:
         parts.append(f"# What is lost\n\n{_LOST.get(lost, _LOST['session'])} {_AT_LAST_COMMIT}")
     parts.append(f"# Your part: {subtask.title}\n\n{subtask.scope}")
+    if done:
+        parts.append(f"# Feedback that the work has already\n\n{_KEEP}\n\n" + _listed(done))
     if rounds:
         parts.append("# Feedback on earlier attempts\n\n" + _listed(rounds))
     parts.extend(_said(directive) for directive in waiting)
@@ -90,6 +96,8 @@ def revision_prompt(
             "What your part builds on has been changed since you finished, and your worktree holds the new version. "
             "Look at your part again and bring it in line."
         )
+    if (child := run.children.get(subtask.child_run_id or "")) is not None and child.turn is not None:
+        parts.append(where_it_stands(child.turn, waiting))
     parts.extend(_conflicts(run, subtask, conflicts))
     if before:
         parts.append("# Earlier feedback, which still holds\n\n" + _listed(before))
@@ -101,7 +109,8 @@ def continue_prompt(turn_id: str) -> str:
     """Return the prompt for a turn that was cut off after the agent had been asked."""
     return (
         f"{turn_line(turn_id)}\n\nYou were interrupted. Continue exactly where you stopped: "
-        "do not repeat what is done, and finish what is left.\n"
+        "do not repeat what is done, and finish what is left. The program that you worked in has ended, by no fault of "
+        "yours; what you had been asked still holds, and your working directory is as you left it.\n"
     )
 
 
@@ -193,7 +202,10 @@ def _made_before(run: Run, subtask: Subtask) -> str:
     return "\n".join(f"- {producer.title}" for producer in producers)
 
 
-_GO_ON = "What was committed is in your worktree: go on from it, and leave what is good as it is."
+_KEEP = (
+    "Those before you were told this, and have done it in what is in your worktree. Nothing of it is to be done once more; "
+    "see to it that it stays so."
+)
 _LOST = {
     "vanished": "The working directory of this part was deleted while it was worked on.",
     "replaced": "Something else was put in the place of this part's working directory while it was worked on.",
@@ -205,44 +217,6 @@ _AT_LAST_COMMIT = (
     "So it was made anew from the last recorded state of this part. Files that were written after that are gone; nobody "
     "has deleted them on purpose. Look at what is there, and do what is missing."
 )
-
-
-def _begun_before(run: Run, subtask: Subtask) -> str:
-    """Say what came of the subtask so far, why that ended, and what of it is there now; empty if it was never begun."""
-    before = run.children.get(subtask.prior_child_run_id or "")
-    is_left = left_on_branch(run, subtask) is not None
-    if before is None:
-        return f"Somebody has worked on your part before. {_GO_ON}" if is_left else ""
-    said = [f"{before.agent_name} has worked on your part before. {_how_it_ended(before)}"]
-    if before.failure is not None:
-        most = subtask.dispatches + max(0, MAX_RECOVERY_ATTEMPTS - subtask.recovery_attempts)
-        said.append(f"Yours is attempt {subtask.dispatches} of {most}; after the last one a person is asked.")
-    said.append(_what_is_left(before) if is_left else "Nothing of it is in your worktree.")
-    return "\n\n".join(said)
-
-
-def _how_it_ended(before: ChildRun) -> str:
-    if before.failure is not None:
-        code, words = before.failure.error_code, str(before.failure.message).strip()
-        # Quoted, so that nothing in an agent's last words is taken for a part of the task.
-        quoted = "\n".join(f"> {line}" for line in words.splitlines())
-        return f"{way_of(code).said} ({code})" + (f":\n\n{quoted}" if quoted else ".")
-    if before.cancelled == "base_conflict":
-        return "What it builds on was changed in the same places, so that its work did not fit any more."
-    if before.cancelled is not None:
-        return f"It was stopped ({before.cancelled})."
-    return "It came to an end, and was sent back."
-
-
-def _what_is_left(before: ChildRun) -> str:
-    if before.unfinished:
-        return (
-            "What was half done is in your worktree, unfinished and checked by nobody. Look at it first, keep what is "
-            "good, and do what is missing."
-        )
-    if before.failure is not None or before.cancelled is not None:
-        return f"{_GO_ON} What was done after that is not there."
-    return _GO_ON
 
 
 def _conflicts(run: Run, subtask: Subtask, conflicts: Sequence[Conflict]) -> list[str]:
@@ -289,5 +263,5 @@ def _said(directive: Directive) -> str:
     return f"{opening}\n\n{directive.feedback}".rstrip()
 
 
-def _listed(rounds: Sequence[Directive]) -> str:
+def _listed(rounds: Sequence[Said]) -> str:
     return "\n\n".join(f"{n}. ({found.source}) {found.feedback}" for n, found in enumerate(rounds, 1))

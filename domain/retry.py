@@ -3,14 +3,20 @@
 from collections.abc import Collection, Mapping
 from uuid import NAMESPACE_OID, uuid5
 
-from .line import Left
+from .event import Text
+from .follow import feedback_rounds
+from .line import Left, in_the_work
 from .orchestration import StartRun
 from .planning import ProposedSubtask
 from .rejected import Rejected
 from .run import Run, RunStatus
+from .what_happened import how_it_ended
+from .work_plan import Correction, EarlierWork, Subtask
 
 #: How many runs may follow each other as retries.
 MAX_RETRIES = 3
+#: How much of what was said about a part its author in the new run is told: the newest.
+MAX_CORRECTIONS = 32
 
 
 #: A run in one of these can be tried again as a whole.
@@ -58,6 +64,7 @@ def start_again(run: Run, work_plan_id: str, team: Collection[str], handed_on: M
     check_retryable(run)
     if run.retries >= MAX_RETRIES:
         raise RetryLimitReached
+    places = [*enumerate(part for _, part in sorted(run.plan.subtasks.items()))] if run.plan else []
     return StartRun(
         run_id=successor(run.run_id),
         work_plan_id=work_plan_id,
@@ -65,10 +72,11 @@ def start_again(run: Run, work_plan_id: str, team: Collection[str], handed_on: M
         user=run.user,
         model_id=run.model_id,
         plan=_plan(run, team),
-        handed_on={
-            place: handed_on[subtask_id]
-            for place, subtask_id in enumerate(sorted(run.plan.subtasks) if run.plan else ())
-            if subtask_id in handed_on
+        handed_on={place: handed_on[part.subtask_id] for place, part in places if part.subtask_id in handed_on},
+        earlier={
+            place: earlier
+            for place, part in places
+            if (earlier := _earlier(run, part, is_handed_on=part.subtask_id in handed_on)) is not None
         },
         auto_approve_tools=run.auto_approve_tools,
         autopilot=run.autopilot,
@@ -76,6 +84,27 @@ def start_again(run: Run, work_plan_id: str, team: Collection[str], handed_on: M
         retried_from=run.run_id,
         retries=run.retries + 1,
     )
+
+
+def _earlier(run: Run, part: Subtask, *, is_handed_on: bool) -> EarlierWork | None:
+    """Return what the new run's author of a part is told of this one; None if nobody has begun the part."""
+    child = run.children.get(part.child_run_id or part.prior_child_run_id or "")
+    before = part.earlier
+    if child is None and before is None:
+        return None
+    known = in_the_work(run, part) if is_handed_on else frozenset[str]()
+    rounds = (*(before.corrections if before else ()), *feedback_rounds(run, part.subtask_id))
+    corrections = tuple(
+        Correction(
+            directive_id=said.directive_id,
+            source=said.source,
+            feedback=said.feedback,
+            in_work=said.directive_id in known,
+        )
+        for said in rounds[-MAX_CORRECTIONS:]
+    )
+    name = child.agent_name if child else before.agent_name if before else ""
+    return EarlierWork(agent_name=name, ended=Text(how_it_ended(run, part, child)), corrections=corrections)
 
 
 def _plan(run: Run, team: Collection[str]) -> tuple[ProposedSubtask, ...] | None:

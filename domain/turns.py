@@ -26,8 +26,10 @@ from .event import Draft, Text
 from .expiry import expire_requests
 from .follow import feedback_rounds, moved
 from .git import Commit
+from .line import in_the_work
 from .rejected import Rejected
 from .run import Run
+from .what_happened import Said
 from .work_plan import (
     Subtask,
     SubtaskRunning,
@@ -113,7 +115,7 @@ def open_turn(run: Run, child_run_id: str) -> Sequence[Draft]:
         return ()
     number = child.turn.number + 1 if child.turn else 1
     turn_id = str(uuid5(NAMESPACE_OID, f"{child_run_id}/turn/{number}"))
-    prompt = _prompt(run, child, subtask, turn_id, waiting)
+    prompt, tells = _prompt(run, child, subtask, turn_id, waiting)
     opened = TurnOpened(
         turn_id=turn_id,
         number=number,
@@ -121,20 +123,42 @@ def open_turn(run: Run, child_run_id: str) -> Sequence[Draft]:
         prompt=Text(prompt),
         prompt_digest=prompts.digest(prompt),
         parent=child.head,
+        tells=tuple(directive.directive_id for directive in tells),
     )
     # The marker keeps a second launcher away; the proof comes with the first sign that the agent works on it.
     return (run.on_child(child_run_id, opened), *_mark(run, waiting, child_run_id, "initiated"))
 
 
-def _prompt(run: Run, child: ChildRun, subtask: Subtask, turn_id: str, waiting: Sequence[Directive]) -> str:
-    told = {directive.directive_id for directive in waiting}
-    before = [d for d in feedback_rounds(run, subtask.subtask_id) if d.directive_id not in told]
-    before = [d for d in before if d.targets.get(child.run_id) != "outstanding"]
+def _prompt(
+    run: Run, child: ChildRun, subtask: Subtask, turn_id: str, waiting: Sequence[Directive]
+) -> tuple[str, Sequence[Said]]:
+    """Return a turn's prompt, and what was said earlier that it tells as something to do."""
+    rounds = _before(run, child, waiting)
     if not child.briefed:
         # It knows nothing of its task, nor of what was said to the one before it.
-        return prompts.task_prompt(run, subtask, turn_id, before, waiting)
-    earlier = [d for d in before if not d.direct] if any(not d.direct for d in waiting) else []
-    return prompts.revision_prompt(run, subtask, turn_id, earlier, waiting, rebuilt=child.rebuilt)
+        to_do, done = _left_to_do(run, subtask, rounds)
+        return prompts.task_prompt(run, subtask, turn_id, to_do, waiting, done=done), to_do
+    earlier = [d for d in rounds if not d.direct] if any(not d.direct for d in waiting) else []
+    return prompts.revision_prompt(run, subtask, turn_id, earlier, waiting, rebuilt=child.rebuilt), earlier
+
+
+def _before(run: Run, child: ChildRun, carried: Sequence[Directive]) -> Sequence[Directive]:
+    """Return what was said about a child's part besides what its turn carries, and what its next one will."""
+    return [
+        directive
+        for directive in feedback_rounds(run, child.subtask_id)
+        if directive not in carried and directive.targets.get(child.run_id) != "outstanding"
+    ]
+
+
+def _left_to_do(run: Run, subtask: Subtask, rounds: Sequence[Directive]) -> tuple[Sequence[Said], Sequence[Said]]:
+    """
+    Return what was said that is to be done, and what the work has already that the subtask's author goes on from; with
+    what was said in an earlier run of the same plan.
+    """
+    known = in_the_work(run, subtask)
+    said = (*(subtask.earlier.corrections if subtask.earlier else ()), *rounds)
+    return [s for s in said if s.directive_id not in known], [s for s in said if s.directive_id in known]
 
 
 def prompt_now(run: Run, child_run_id: str, *, asked: bool) -> str:
@@ -154,12 +178,8 @@ def prompt_anew(run: Run, child_run_id: str) -> str:
     if child.turn is None:
         raise Overtaken
     carried = [run.directives[i] for i in child.turn.directive_ids]
-    before = [
-        directive
-        for directive in feedback_rounds(run, subtask.subtask_id)
-        if directive not in carried and directive.targets.get(child_run_id) != "outstanding"
-    ]
-    return prompts.task_prompt(run, subtask, child.turn.turn_id, before, carried, lost=child.turn.lost)
+    to_do, done = _left_to_do(run, subtask, _before(run, child, carried))
+    return prompts.task_prompt(run, subtask, child.turn.turn_id, to_do, carried, done=done, lost=child.turn.lost)
 
 
 def _mark(

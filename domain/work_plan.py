@@ -38,6 +38,25 @@ SETTLED = SATISFIED | frozenset[SubtaskStatus]({"rai_flagged", "failed", "blocke
 ISOLATION = "worktree"
 
 
+class Correction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What was said about a part in an earlier run of the same plan."""
+
+    directive_id: str
+    source: str
+    feedback: Text
+    #: Whether what is handed on of the part was made with it.
+    in_work: bool
+
+
+class EarlierWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What came of a part in an earlier run of the same plan."""
+
+    agent_name: str
+    #: How that ended, in words.
+    ended: Text
+    corrections: tuple[Correction, ...] = ()
+
+
 class PlannedSubtask(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One part of the plan. `files`, if any, are the paths that it means to write."""
 
@@ -53,6 +72,7 @@ class PlannedSubtask(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     #: author goes on from there.
     prior_run_id: str | None = None
     prior_commit: str | None = None
+    earlier: EarlierWork | None = None
 
 
 class Dependency(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -163,6 +183,8 @@ class Subtask(msgspec.Struct, frozen=True, kw_only=True):
     #: The child run of an earlier run of the same plan whose branch the first one goes on from, and the commit there.
     handed_on_from: str | None = None
     handed_on_commit: str | None = None
+    #: What came of it in that run.
+    earlier: EarlierWork | None = None
     #: How often the coordinator has had it done over, since a person last asked for changes.
     recovery_attempts: int = 0
     #: Authors whose work on it was rejected; none of them is chosen again for it.
@@ -243,6 +265,7 @@ def planned(event: WorkPlanMade) -> WorkPlan:
             files=part.files,
             handed_on_from=part.prior_run_id,
             handed_on_commit=part.prior_commit,
+            earlier=part.earlier,
         )
         for part in event.subtasks
     }

@@ -11,8 +11,12 @@ from .reading import Reads
 @get("/api/runs/{run_id:str}/explain", sync_to_thread=True, responses=refusals(403, 404))
 def explain_run(run_id: FromPath[str], reading: Reads) -> Explanation:
     """
-    Say what a coordinator run waits for: outstanding effects with their last error and next try, who drives it, and what
-    only a person can do. Of a child run its coordinator is explained.
+    Say what a coordinator run waits for: outstanding effects with their last error and next try, who drives it, who holds
+    the places that it waits for, and what only a person can do. Of a child run its coordinator is explained.
     """
     root = reading.access.run(reading.principal, run_id).root
-    return explain(reading.services.runs.run(root), reading.services.holder(root))
+    return explain(
+        reading.services.runs.run(root),
+        reading.services.holder(root),
+        lambda other: reading.access.may_see(reading.principal, other),
+    )

@@ -21,6 +21,7 @@ from ..application.lease_port import Holder
 from ..application.ports import Views, Wakeups
 from ..application.run_log import RunLog
 from ..http.given import NO_LEASES, LeaseState
+from .agent_places import processes
 from .project_views import sweep
 from .settings import Settings
 
@@ -112,7 +113,11 @@ class Driving:
                     self.tenure,
                 )
                 driver = self.driver = Driver(
-                    shop, wakeups, partial(sweep, views, self.runs), max_agents=self._settings.max_agents
+                    shop,
+                    wakeups,
+                    partial(sweep, views, self.runs),
+                    max_agents=self._settings.max_agents,
+                    max_processes=processes(self._settings),
                 )
                 if self.keeper is not None:
                     self.keeper.start(driver)

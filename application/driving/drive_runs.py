@@ -64,13 +64,15 @@ class Driver:
         open_runs: Callable[[], Iterable[str]],
         *,
         max_agents: int,
+        max_processes: int | None = None,
         back_off: BackOff | None = None,
     ) -> None:
         self._shop = shop
         self._wakeups = wakeups
         self._open_runs = open_runs
         self._back_off = back_off or BackOff()
-        self._effects = UnderWay(max_agents, self._back_off)
+        self._effects = UnderWay(max_agents, self._back_off, processes=max_processes)
+        shop.at_work = self
         self._news: SimpleQueue[str] = SimpleQueue()
         self._stopping = Flag()
         self._lock = Lock()
@@ -134,6 +136,25 @@ class Driver:
     def drain(self, seconds: float) -> None:
         """Begin nothing more. On return what needs no agent has ended, or the time is over."""
         self._effects.drain(seconds)
+
+    # For the agents' own threads
+
+    def rest(self, effect_id: str) -> None:
+        """On return the effect holds no place: others work meanwhile."""
+        for root in self._effects.rest(effect_id):
+            self._news.put(root)
+
+    def go_on(self, effect_id: str, still_wanted: Callable[[], None]) -> None:
+        """Return when the effect has a place. *still_wanted* raises to leave the line."""
+        try:
+            has_place = False
+            while not has_place:
+                has_place = self._effects.go_on(effect_id, POLL_SECONDS)
+                # Also of one that has its place: others may have left theirs because the service goes down.
+                still_wanted()
+        finally:
+            for root in self._effects.leave_line(effect_id):
+                self._news.put(root)
 
     # The two threads
 
@@ -236,7 +257,7 @@ class Driver:
             self._news.put(waiting)
         for effect in stale:
             self._abandon(effect)
-        begun = [self._begin(effect) for effect in outstanding]
+        begun = [self._begin(effect, run) for effect in outstanding]
         if drive_id(root) in run.held:
             self._shop.decide(root, release_drive)
         return any(begun) or run.root_sequence > before
@@ -278,8 +299,8 @@ class Driver:
             for member in team
         )
 
-    def _begin(self, effect: Effect) -> bool:
-        begins = self._effects.begin(effect, lambda: self._shop.tenure.holds(effect.run_id))
+    def _begin(self, effect: Effect, run: Run) -> bool:
+        begins = self._effects.begin(effect, run, lambda: self._shop.tenure.holds(effect.run_id))
         if begins:
             try:
                 self._in_thread(lambda: self._carry_out(effect), effect.id)

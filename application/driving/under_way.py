@@ -1,7 +1,7 @@
 """The effects of this process: which are under way, which wait for a place, and which wait for another try."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from random import random
 from threading import Condition
@@ -9,10 +9,12 @@ from typing import Literal
 
 import msgspec
 
-from ...domain.effects import Effect, WorkOnSubtask, in_the_way
+from ...domain.child_run import work_id
+from ...domain.effects import AnswerQuestion, Effect, ResumeWorker, WorkOnSubtask, in_the_way
 from ...domain.run import Run
 from ..effects.carry_out import needs_agent
 from .back_off import BackOff
+from .places import PlaceHolder, Places, Seeker
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +39,8 @@ class EffectState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     failures: int = 0
     last_error: str | None = None
     next_try: str | None = None
+    #: For what the places are taken that it waits for.
+    held_by: Sequence[PlaceHolder] = ()
 
 
 class UnderWay:
@@ -48,19 +52,16 @@ class UnderWay:
         back_off: BackOff | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random,
+        processes: int | None = None,
     ) -> None:
-        self._places = places
+        self._places = Places(places, processes)
         self._back_off = back_off or BackOff()
         self._monotonic = monotonic
         self._draw = draw
-        #: Effects whose agents are paused: they keep their processes and give up their places.
-        self._parked: set[str] = set()
         self._running: dict[str, Effect] = {}
-        #: Effects that wait for a place, in the order in which they asked, with their runs.
-        self._waiting: dict[str, str] = {}
         self._held: dict[str, Held] = {}
         self._draining = False
-        #: Told whenever an effect has ended.
+        #: Told whenever an effect has ended, or a place may be free.
         self._ended = Condition()
 
     def held(self) -> list[Held]:
@@ -78,29 +79,29 @@ class UnderWay:
         now = self._monotonic()
         with self._ended:
             # One that is being tried, or waits for a place, is news by its end, or by that of another.
-            busy = self._running.keys() | self._waiting.keys()
+            busy = self._running.keys() | {seeker.asked_by for seeker in self._places.line()}
             return {held.run_id for i, held in self._held.items() if held.due <= now and i not in busy}
 
     def states(self) -> Mapping[str, list[EffectState]]:
         """Return, by run, how its effects stand."""
-        states: dict[str, list[EffectState]] = {}
+        states: dict[str, dict[str, EffectState]] = {}
         with self._ended:
-            for effect in self._running.values():
-                states.setdefault(effect.run_id, []).append(EffectState(effect_id=effect.id, state="under_way"))
-            for effect_id, root in self._waiting.items():
-                states.setdefault(root, []).append(EffectState(effect_id=effect_id, state="waits_for_place"))
             for held in self._held.values():
-                if held.effect_id not in self._running:
-                    states.setdefault(held.run_id, []).append(
-                        EffectState(
-                            effect_id=held.effect_id,
-                            state="waits_for_next_try",
-                            failures=held.attempts,
-                            last_error=held.error,
-                            next_try=held.next_try,
-                        )
-                    )
-        return states
+                states.setdefault(held.run_id, {})[held.effect_id] = EffectState(
+                    effect_id=held.effect_id,
+                    state="waits_for_next_try",
+                    failures=held.attempts,
+                    last_error=held.error,
+                    next_try=held.next_try,
+                )
+            for effect in self._running.values():
+                states.setdefault(effect.run_id, {})[effect.id] = EffectState(effect_id=effect.id, state="under_way")
+            for seeker in self._places.line():
+                taken = self._places.in_the_way_of(seeker)
+                for effect_id in (seeker.effect_id, seeker.asked_by):
+                    waits = EffectState(effect_id=effect_id, state="waits_for_place", held_by=taken)
+                    states.setdefault(seeker.run_id, {})[effect_id] = waits
+        return {run_id: list(of_run.values()) for run_id, of_run in states.items()}
 
     def settle(self, run: Run, outstanding: Iterable[Effect]) -> tuple[list[Effect], list[str]]:
         """
@@ -111,40 +112,58 @@ class UnderWay:
         root, ids = run.run_id, {effect.id for effect in outstanding}
         with self._ended:
             self._held = {i: held for i, held in self._held.items() if held.run_id != root or i in ids}
-            gone = [i for i, waits in self._waiting.items() if waits == root and i not in ids]
-            for effect_id in gone:
-                del self._waiting[effect_id]
+            line = self._places.line()
+            freed = self._places.leave_line({s.asked_by for s in line if s.run_id == root} - ids)
             stale = [e for e in self._running.values() if e.run_id == root and e.id not in ids]
-            return stale, self._next_in_line() if self._park(run) or gone else []
+            for effect in self._running.values():
+                if isinstance(effect, WorkOnSubtask) and effect.run_id == root and self._is_paused(effect, run):
+                    freed = self._places.rest(effect.id) or freed
+            return stale, self._freed() if freed else []
 
-    def begin(self, effect: Effect, may: Callable[[], bool]) -> bool:
+    def begin(self, effect: Effect, run: Run, may: Callable[[], bool]) -> bool:
         """Return whether the effect is to be carried out now; it is under way from then on, until `finish`."""
         with self._ended:
-            # Asked under the lock: whoever lets go of a run first says so, and then looks whether anything had begun.
-            if self._draining or not may() or not self._can_begin(effect):
-                # Whoever cannot use a place does not wait for one in front of those who can.
-                self._waiting.pop(effect.id, None)
+            if effect.id in self._running:
                 return False
-            if needs_agent(effect) and not self._take_place(effect):
+            # Asked under the lock: whoever lets go of a run first says so, and then looks whether anything had begun.
+            if self._draining or not may() or not self._can_begin(effect, run):
+                # Whoever cannot use a place does not wait for one in front of those who can.
+                self._places.leave_line({effect.id})
+                return False
+            if not self._has_place(effect, run):
                 return False
             self._running[effect.id] = effect
             return True
+
+    def rest(self, effect_id: str) -> list[str]:
+        """Let the place of an effect go that waits for a person's word; return the runs that can use free places."""
+        with self._ended:
+            return self._freed() if self._places.rest(effect_id) else []
+
+    def go_on(self, effect_id: str, seconds: float) -> bool:
+        """Return whether an effect that may have rested has its place again, or gets it in time; else it stays in line."""
+        with self._ended:
+            return self._ended.wait_for(lambda: self._places.take_again(effect_id), seconds)
+
+    def leave_line(self, effect_id: str) -> list[str]:
+        """Let an effect wait for no place any more; return the runs that can use those that are free."""
+        with self._ended:
+            return self._freed() if self._places.leave_line({effect_id}) else []
 
     def finish(self, effect: Effect, *, failed: bool) -> list[str]:
         """Take note that an effect has ended; return the runs that can use the places that are free."""
         with self._ended:
             del self._running[effect.id]
-            self._parked.discard(effect.id)
+            self._places.leave(effect.id)
             if not failed:
                 self._held.pop(effect.id, None)
-            self._ended.notify_all()
-            return self._next_in_line()
+            return self._freed()
 
     def step_back(self, root: str) -> list[str]:
         """Let a run that cannot be driven now wait for no place; return the runs that can use those that are free."""
         with self._ended:
-            self._waiting = {i: waits for i, waits in self._waiting.items() if waits != root}
-            return self._next_in_line()
+            self._leave_line({root})
+            return self._freed()
 
     def hold(self, effect_id: str, root: str, error: Exception, now: datetime, busy_seconds: float = 0.0) -> Held:
         """Let an effect that failed wait, each time longer. *busy_seconds*: how long it kept a processor busy."""
@@ -182,7 +201,7 @@ class UnderWay:
         gone = set(roots)
         with self._ended:
             self._held = {i: held for i, held in self._held.items() if held.run_id not in gone}
-            self._waiting = {i: root for i, root in self._waiting.items() if root not in gone}
+            self._leave_line(gone)
 
     def drain(self, seconds: float) -> None:
         """Begin nothing more. On return what needs no agent has ended, or the time is over."""
@@ -195,34 +214,53 @@ class UnderWay:
         with self._ended:
             self._ended.wait_for(lambda: not self._running, seconds)
 
-    def _can_begin(self, effect: Effect) -> bool:
+    def _can_begin(self, effect: Effect, run: Run) -> bool:
         held = self._held.get(effect.id)
         if held is not None and held.due > self._monotonic():
+            return False
+        if isinstance(effect, WorkOnSubtask) and self._is_paused(effect, run):
+            # There is nothing to do for it before somebody resumes it.
             return False
         # The end of what is in the way is news about the run.
         return not any(in_the_way(effect, other) for other in self._running.values())
 
-    def _park(self, run: Run) -> bool:
-        """Take note of who is paused in this run; return whether places have become free."""
-        paused = {child.run_id for child in run.children.values() if child.status == "paused"}
-        of_run = {e.id: e for e in self._running.values() if isinstance(e, WorkOnSubtask) and e.run_id == run.run_id}
-        parked = {effect_id for effect_id, effect in of_run.items() if effect.child_run_id in paused}
-        freed = parked - self._parked
-        self._parked = (self._parked - of_run.keys()) | parked
-        return bool(freed)
+    def _is_paused(self, effect: WorkOnSubtask, run: Run) -> bool:
+        """Whether the child is paused, and nobody who has a place for it is about to let it go on."""
+        child = run.children.get(effect.child_run_id)
+        resumed = (
+            isinstance(e, ResumeWorker) and e.child_run_id == effect.child_run_id for e in self._running.values()
+        )
+        return child is not None and child.status == "paused" and not any(resumed)
 
-    def _next_in_line(self) -> list[str]:
-        """Return the runs of those who come next, as many as there are free places."""
-        return list(self._waiting.values())[: self._free()]
+    def _has_place(self, effect: Effect, run: Run) -> bool:
+        """Whether the effect needs no place, or has one now; else it waits in line."""
+        if isinstance(effect, ResumeWorker):
+            # The place is its child's, which works as soon as it is resumed.
+            return self._places.take_again(work_id(effect.child_run_id), effect.id)
+        answers = isinstance(effect, AnswerQuestion)
+        if answers and not self._places.rests(work_id(effect.child_run_id)):
+            # Its child has kept its place, and only waits meanwhile.
+            return True
+        return not (answers or needs_agent(effect)) or self._places.take(
+            Seeker(
+                effect_id=effect.id,
+                run_id=effect.run_id,
+                project_id=run.project_id,
+                asked_by=effect.id,
+                under_way=answers or (isinstance(effect, WorkOnSubtask) and _in_turn(effect, run)),
+            )
+        )
 
-    def _free(self) -> int:
-        busy = sum(needs_agent(effect) and effect.id not in self._parked for effect in self._running.values())
-        return max(0, self._places - busy)
+    def _leave_line(self, roots: Collection[str]) -> None:
+        self._places.leave_line({seeker.asked_by for seeker in self._places.line() if seeker.run_id in roots})
 
-    def _take_place(self, effect: Effect) -> bool:
-        """Take a place for an agent, first come first served."""
-        self._waiting.setdefault(effect.id, effect.run_id)
-        if effect.id not in list(self._waiting)[: self._free()]:
-            return False
-        del self._waiting[effect.id]
-        return True
+    def _freed(self) -> list[str]:
+        """Return the runs of those who come next, as many as there are free places; who waits here for theirs is told."""
+        self._ended.notify_all()
+        return self._places.next_runs()
+
+
+def _in_turn(effect: WorkOnSubtask, run: Run) -> bool:
+    """Whether the child's turn had begun when its agent, or our process, ended."""
+    child = run.children.get(effect.child_run_id)
+    return child is not None and child.turn is not None and not child.turn.committed

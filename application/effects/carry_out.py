@@ -64,12 +64,7 @@ def carry_out(effect: Effect, shop: Workshop) -> None:
 
 
 def needs_agent(effect: Effect) -> bool:
-    """
-    Return whether the effect occupies one of the places for agents.
-
-    Whoever answers a question does not: its child keeps its own place while it waits, and would wait for ever if
-    no other were free.
-    """
+    """Return whether the effect is an agent's work by itself, and not for another one that waits meanwhile."""
     return isinstance(effect, DraftOutcome | MakePlan | WorkOnSubtask | RunGate)
 
 

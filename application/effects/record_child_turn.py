@@ -1,5 +1,6 @@
 """The observer of a child's turn: its first sign of work is a proof, and what its agent asks is asked on the log."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -79,13 +80,28 @@ class ChildTurnRecorder(TurnRecorder):
             self.touch()
 
     def _await(self, request_id: str, timeout_seconds: float) -> str:
-        child = self._child
-        if not self._shop.wait_until(
-            self._of, lambda run: agent_requests.is_settled(run, child, request_id), timeout_seconds
-        ):
+        child, until = self._child, time.monotonic() + timeout_seconds
+        # While the coordinator's own agent is at it, that one works in this one's place.
+        self._shop.wait_until(
+            self._of,
+            lambda run: self._is_settled(run, request_id) or agent_requests.waits_for_person(run, child, request_id),
+            timeout_seconds,
+        )
+        if not self._shop.wait_until(self._of, lambda run: self._is_settled(run, request_id), 0):
+            self._shop.rest(child)
+        if not self._shop.wait_until(self._of, lambda run: self._is_settled(run, request_id), until - time.monotonic()):
             self._shop.decide(self._of, lambda run: agent_requests.time_out_question(run, child, request_id))
+        self._shop.go_on(self._of, child, self._still_asked)
         # If we crash before the agent has the answer, it asks anew, and is asked about anew.
         self._shop.decide(self._of, lambda run: agent_requests.deliver(run, child, request_id))
         request = self._shop.runs.run(self._of).children[child].requests[request_id]
         self._answer = request.answer.value if request.answer else None
         return request.state
+
+    def _is_settled(self, run: Run, request_id: str) -> bool:
+        """Whether there is an answer, or nobody to take it: the agent may have died while it waited."""
+        return self.is_closed or agent_requests.is_settled(run, self._child, request_id)
+
+    def _still_asked(self) -> None:
+        if self.is_closed or agent_requests.is_over(self._shop.runs.run(self._of), self._child):
+            raise Overtaken

@@ -80,7 +80,8 @@ class TurnRecorder:
         self._size = 0
         self._timer: Timer | None = None
         self._lock = Lock()
-        self._is_closed = False
+        #: Whether the turn is over here, so that nothing is stored any more.
+        self.is_closed = False
         self._last_words = ""
         self.failure: Exception | None = None
         #: When the agent last showed a sign of work, on the process's monotonic clock; None while it waits for a person.
@@ -96,7 +97,7 @@ class TurnRecorder:
         if update.kind == "message":
             self._last_words = (self._last_words + update.text)[-MAX_LAST_WORDS:]
         with self._lock:
-            if self._is_closed:
+            if self.is_closed:
                 return
             if update.kind in _KINDS:
                 self._gather(update.kind, update.text)
@@ -127,7 +128,7 @@ class TurnRecorder:
     def close(self) -> None:
         """Store what is gathered, and nothing any more. Raises what went wrong on the way."""
         with self._lock:
-            self._is_closed = True
+            self.is_closed = True
             self._flush()
         if self.failure is not None:
             raise self.failure

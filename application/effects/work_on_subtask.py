@@ -206,6 +206,8 @@ class _Work:
 
     def _take_turn(self, run: Run, child: ChildRun, turn: Turn) -> None:
         try:
+            # Who let its place go while a person was waited for, and was not answered, takes it again before it works on.
+            self._shop.go_on(self._root, self._id, self._still_wanted)
             session, kept = self._ready(run, child, turn)
         except _Unwanted:
             return

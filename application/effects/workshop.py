@@ -9,6 +9,7 @@ from threading import Event as Flag
 from threading import Lock
 from uuid import uuid4
 
+from ...domain.child_run import work_id
 from ...domain.run import Run
 from ..agent_port import AgentFailed, Agents, AgentSession, SessionRequest
 from ..caller import service
@@ -17,6 +18,7 @@ from ..driving.tenure import Alone, Tenure
 from ..git_port import Repositories
 from ..ports import Commands, SignalFiles, Wakeups
 from ..run_log import Decision, RunLog
+from .at_work import AtWork, NoBounds
 
 POLL_SECONDS = 1.0
 #: How long an agent may show no sign of work.
@@ -74,6 +76,8 @@ class Workshop:
         self._signals = signals
         self._wakeups = wakeups
         self._worktrees = worktrees
+        #: The places that are counted here, by whoever drives.
+        self.at_work: AtWork = NoBounds()
         self._places: dict[str, _Place] = {}
         self._closing = Flag()
         self._lock = Lock()
@@ -135,14 +139,34 @@ class Workshop:
         while True:
             if holds(self.runs.run(root)):
                 return True
-            if self.closing:
-                raise Closing
-            self.tenure.fence(root)
+            self._check_ours(root)
             left = until - time.monotonic()
             if left <= 0:
                 return False
             # From the last announcement, not from the log's head: one that runs ahead of it must not make a busy loop.
             announced = max(announced, self._wakeups.wait(announced, min(left, POLL_SECONDS)))
+
+    def rest(self, child_run_id: str) -> None:
+        """Let a child's place go, for as long as its agent waits for a person."""
+        self.at_work.rest(work_id(child_run_id))
+
+    def go_on(self, root: str, child_run_id: str, still_wanted: Callable[[], None]) -> None:
+        """
+        Return when the child's agent has a place to work.
+
+        *still_wanted* raises to leave the line. Raises Closing, LeaseLost when this process has to let go of the run.
+        """
+
+        def check() -> None:
+            still_wanted()
+            self._check_ours(root)
+
+        self.at_work.go_on(work_id(child_run_id), check)
+
+    def _check_ours(self, root: str) -> None:
+        if self.closing:
+            raise Closing
+        self.tenure.fence(root)
 
     @contextmanager
     def session(

@@ -7,7 +7,7 @@ import pytest
 from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
 from steersman.application.caller import Answer
 from steersman.application.effects import child_workplace
-from steersman.application.retry_run import Ids, retry_run
+from steersman.application.retry_run import AGAIN, Ids, retry_run
 from steersman.domain.assembly import ReviewRequested, WorkLeftOut
 from steersman.domain.child_run import (
     AssembleReady,
@@ -163,6 +163,8 @@ def test_a_retry_after_a_merge_conflict_lands_what_the_first_try_had_made() -> N
     prompt = service.agents.prompted(service.child(1).run_id)[0]
     assert "`a.txt`" in prompt
     assert conflict.replaced in prompt
+    assert "could not be merged into the branch that it is for" in prompt
+    assert AGAIN in prompt
     assert "changed in two places" not in service.agents.prompted(service.child(2).run_id)[0].lower()
     before = service.git.branches["main"]
     service.approve()
@@ -264,7 +266,10 @@ def test_a_retry_as_a_new_run_hands_on_what_the_parts_of_the_failed_one_had_comm
     [shown] = service.told(ReviewRequested)
     assert service.git.files(shown.commit_hash) == {"a.txt": "hi", "b.txt": "new", "one.txt": "done"}
     assert old.head is not None
-    assert [(e.prior_run_id, e.prior_commit) for e in service.told(RunStarted)[2:]] == [
-        (old.run_id, old.head.commit),
-        (None, None),
-    ]
+    *_, one, two = service.told(RunStarted)
+    assert [(e.prior_run_id, e.prior_commit) for e in (one, two)] == [(old.run_id, old.head.commit), (None, None)]
+    prompts = [service.agents.prompted(event.run_id)[0] for event in (one, two)]
+    assert "It came to an end, and the run as a whole did not reach its goal (steering_stop)." in prompts[0]
+    assert "What was committed is in your worktree" in prompts[0]
+    assert "Its agent refused to do it (agent_refused)" in prompts[1]
+    assert "Nothing of it is in your worktree" in prompts[1]

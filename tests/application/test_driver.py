@@ -13,6 +13,8 @@ from steersman.application.driving.back_off import BackOff
 from steersman.application.driving.rounds import MAX_ROUNDS, Rounds
 from steersman.application.effects import end_turn, pause_worker
 from steersman.application.log_port import Undecodable
+from steersman.domain import answers
+from steersman.domain.asking import AnswerDelivered
 from steersman.domain.child_run import Paused, ProcessesKilled, RunFailed, TurnOpened
 from steersman.domain.directive import RevisionExecution
 from steersman.domain.effects import Effect, ResumeWorker
@@ -113,6 +115,92 @@ def test_a_paused_child_gives_up_its_place_and_takes_it_up_again(service: Servic
     assert len(service.told(Paused)) == 1
 
 
+class Asking:
+    """Agents of which the first asks before it writes; the others work until they are let go."""
+
+    def __init__(self) -> None:
+        self.at_work: list[Session] = []
+        self.free = threading.Event()
+
+    def __call__(self, session: Session, prompt: str, observer: TurnObserver) -> TurnEnded | None:
+        observer.update(AgentUpdate(kind="thought", text="On it."))
+        if "# Your part: One" in session.history + prompt:
+            observer.question("1", "Which colour?")
+        else:
+            self.at_work.append(session)
+            while not self.free.wait(0.005):
+                if session.killed.is_set():
+                    return None
+        writes_its_part(session, prompt, observer)
+        return None
+
+
+def until_asked(service: Service) -> str:
+    """Return the id of the question that waits for an answer."""
+
+    def pending(run: Run) -> list[str]:
+        return [
+            r.request_id for child in run.children.values() for r in child.requests.values() if r.state == "pending"
+        ]
+
+    (asked,) = pending(service.wait(pending, "for a question"))
+    return asked
+
+
+def answer_without_a_place(service: Service, others: str) -> Asking:
+    """Let the only place be taken by another part while the first one asks, and then answer that one."""
+    service.agents.behave = asking = Asking()
+    service.start(part("One"), *(part(title) for title in others.split()))
+    service.serve(max_agents=1, open_runs=["r"])
+    asked = until_asked(service)
+    service.wait(lambda _: len(asking.at_work) == 1, "for the next one to get the place")
+    service.shop.decide("r", lambda run: answers.answer(run, asked, "Blue.", "alice"))
+
+    def waits(_: Run) -> bool:
+        states = service.driver.states().get("r", ()) if service.driver else ()
+        work = f"{service.child(1).run_id}/work"
+        return any(s.effect_id == work and s.state == "waits_for_place" for s in states)
+
+    service.wait(waits, "for the first one to stand in line")
+    assert not service.told(AnswerDelivered)
+    return asking
+
+
+def test_who_waits_for_an_answer_holds_no_place_and_goes_on_before_whoever_is_new(service: Service) -> None:
+    asking = answer_without_a_place(service, "Two Three")
+    asking.free.set()
+    service.wait(gate)
+    order = [type(fact.event) for fact in service.facts if isinstance(fact.event, AnswerDelivered | TurnOpened)]
+    assert order == [TurnOpened, TurnOpened, AnswerDelivered, TurnOpened]
+
+
+@pytest.mark.parametrize("verb", ["redirect", "pause", "abort"])
+def test_whoever_waits_for_a_place_with_an_answer_is_steered_without_one(service: Service, verb: str) -> None:
+    asking = answer_without_a_place(service, "Two")
+    service.command("s", verb, 1, words="Go right." if verb == "redirect" else "")
+    if verb == "redirect":
+        service.wait(lambda _: len(service.told(TurnOpened)) == 3, "for its next turn to wait for a place")
+        asking.free.set()
+    service.wait(lambda _: service.directive("s").status == "applied")
+    asking.free.set()
+    if verb == "pause":
+        service.command("u", "resume", 1)
+    service.wait(gate if verb != "abort" else lambda run: run.plan and run.plan.status == "assembly_blocked")
+    assert not service.told(AnswerDelivered)
+
+
+def test_an_answer_that_found_no_place_before_the_service_died_is_there_for_whoever_asks_again(
+    service: Service,
+) -> None:
+    asking = answer_without_a_place(service, "Two")
+    service.stop()
+    service.restart()
+    asking.free.set()
+    service.serve(max_agents=1, open_runs=["r"])
+    service.wait(gate)
+    assert len(service.told(AnswerDelivered)) == 1
+
+
 def paused_in_its_turn(service: Service) -> Session:
     """Let a child be stopped in the middle of its turn; return its session."""
     hanging = Hanging(heeds_cancel=False)
@@ -188,7 +276,6 @@ def test_a_child_that_is_paused_across_a_restart_is_asked_nothing_until_it_is_re
     service.serve(open_runs=["r"])
     service.steer("s", "send", 1, words="Still there?")
     service.wait(lambda run: run.directives["s"].action is not None)
-    service.wait(lambda run: service.driver is not None and service.driver.under_way())
     assert service.agents.opened == opened
     hanging.free.set()
     service.command("r", "resume", 1)

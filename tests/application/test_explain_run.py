@@ -1,10 +1,12 @@
 """What `explain` says of a run, at the moments at which somebody asks."""
 
+from steersman.application.driving.places import PlaceHolder
 from steersman.application.driving.under_way import EffectState
+from steersman.application.effects.carry_out import carry_out
 from steersman.application.explain_run import Explanation, explain
 from steersman.application.lease_port import Holder
 from steersman.domain.dispatch import advance
-from steersman.domain.effects import next_effects
+from steersman.domain.effects import PauseWorker, next_effects
 from steersman.tests.application.service import Service, part
 
 
@@ -33,6 +35,39 @@ def test_an_effect_that_failed_is_shown_with_its_reason_and_its_next_try() -> No
     assert who(found) == ["driver"]
     assert found.owner is not None
     assert found.owner.epoch == 3
+
+
+def test_what_waits_for_a_place_says_for_which_runs_they_are_taken_and_counts_those_of_others() -> None:
+    service = Service()
+    service.start(part("one"))
+    service.shop.decide("r", lambda run: advance(run, service.clock.now()))
+    (effect,) = next_effects(service.run)
+    taken = [PlaceHolder(run_id=run_id, project_id="p") for run_id in ("seen", "seen", "hidden")]
+    state = EffectState(effect_id=effect.id, state="waits_for_place", held_by=taken)
+    found = explain(service.run, held(state), lambda run_id: run_id != "hidden")
+    (shown,) = found.effects
+    assert (shown.state, [place.run_id for place in shown.held_by], shown.held_by_others) == (
+        "waits_for_place",
+        ["seen", "seen"],
+        1,
+    )
+    (wait,) = found.waits
+    assert "run seen of project p (2 of them), 1 more by runs of others" in wait.what
+    assert "hidden" not in wait.what
+
+
+def test_a_child_that_is_paused_waits_for_a_person_and_not_for_the_driver() -> None:
+    service = Service()
+    service.start(part("one"))
+    service.shop.decide("r", lambda run: advance(run, service.clock.now()))
+    service.command("p", "pause", 1)
+    while service.shop.decide("r", lambda run: advance(run, service.clock.now())):
+        pass
+    pause = next(effect for effect in next_effects(service.run) if isinstance(effect, PauseWorker))
+    carry_out(pause, service.shop)
+    found = explain(service.run, held())
+    assert [effect.state for effect in found.effects] == ["waits_for_person"]
+    assert who(found) == ["person"]
 
 
 def test_a_run_that_nobody_drives_says_so() -> None:

@@ -11,10 +11,20 @@ import pytest
 from steersman.application.driving.under_way import UnderWay
 from steersman.application.ports import CommandResult
 from steersman.domain.assembly import AssemblyBlocked
+from steersman.domain.child_run import ChildRun
 from steersman.domain.directive import SteeringReceived
-from steersman.domain.effects import AssembleChildren, ClearAway, Effect, RunGate, WorkOnSubtask
+from steersman.domain.effects import (
+    AnswerQuestion,
+    AssembleChildren,
+    ClearAway,
+    Effect,
+    ResumeWorker,
+    RunGate,
+    WorkOnSubtask,
+)
 from steersman.domain.gates import GateSpec
 from steersman.domain.project import Project
+from steersman.domain.run import Run
 from steersman.tests.application import service as services
 from steersman.tests.application.service import Service, part
 
@@ -30,7 +40,7 @@ def work(run_id: str) -> WorkOnSubtask:
 
 
 def begin(under_way: UnderWay, *effects: Effect) -> list[bool]:
-    return [under_way.begin(effect, always) for effect in effects]
+    return [under_way.begin(effect, Run(run_id=effect.run_id), always) for effect in effects]
 
 
 def test_a_run_that_cannot_be_driven_keeps_nobody_from_a_place() -> None:
@@ -58,6 +68,42 @@ def test_whoever_has_to_wait_for_another_try_does_not_wait_in_front_of_others() 
     under_way.hold(held.id, "held", RuntimeError("not now"), services.TickingClock().now())
     under_way.finish(first, failed=False)
     assert begin(under_way, held, other) == [False, True]
+
+
+def test_whoever_answers_a_child_that_has_let_its_place_go_needs_one_and_goes_before_who_is_new() -> None:
+    under_way = UnderWay(1)
+    child, other, third = work("child"), work("other"), work("third")
+    answer = AnswerQuestion(id="q/autopilot/1", run_id="child", child_run_id="child", request_id="q")
+    assert begin(under_way, child, answer) == [True, True], "a child that has its place keeps it for who answers"
+    under_way.finish(answer, failed=False)
+    assert under_way.rest(child.id) == []
+    assert begin(under_way, other, third, answer) == [True, False, False]
+    assert under_way.finish(other, failed=False) == ["child"]
+    assert begin(under_way, third, answer) == [False, True]
+
+
+def test_a_paused_child_lets_its_place_go_and_is_resumed_when_there_is_one() -> None:
+    under_way = UnderWay(1)
+    child, other, third = work("child"), work("other"), work("third")
+    at_work = ChildRun(run_id="child", subtask_id=1, agent_name="a", model_id="m", branch="b", created_at="")
+    run = Run(run_id="child", children={"child": at_work})
+    paused = msgspec.structs.replace(run, children={"child": msgspec.structs.replace(at_work, status="paused")})
+    resume = ResumeWorker(id="d/resume", run_id="child", child_run_id="child", directive_id="d")
+    assert under_way.begin(child, run, always)
+    assert begin(under_way, other) == [False]
+    assert under_way.settle(paused, [child]) == ([], ["other"])
+    assert begin(under_way, other, third) == [True, False]
+    assert not under_way.begin(resume, paused, always), "others work in its place"
+    shown = {state.effect_id: state for state in under_way.states()["child"]}
+    assert {i: shown[i].state for i in (child.id, resume.id)} == dict.fromkeys((child.id, resume.id), "waits_for_place")
+    assert [place.run_id for place in shown[resume.id].held_by] == ["other"]
+    assert under_way.finish(other, failed=False) == ["child"]
+    assert begin(under_way, third) == [False]
+    assert under_way.begin(resume, paused, always)
+    # What it is about to do is not undone by a look at the run that came before it.
+    assert under_way.settle(paused, [child, resume]) == ([], [])
+    under_way.finish(resume, failed=False)
+    assert begin(under_way, third) == [False], "the place is the child's now"
 
 
 @pytest.mark.parametrize(

@@ -234,6 +234,7 @@ class Fleet(Story):
         target: int,
         *,
         words: str = "",
+        reason: str = "",
         directive_id: str | None = None,
         child_run_id: str | None = None,
         session_id: str | None = None,
@@ -247,6 +248,7 @@ class Fleet(Story):
             principal="alice",
             text=words or ("Mind the gap." if kind in ("guidance", "redirect") else ""),
             session_id=session_id,
+            reason=reason,
         )
         self.put(steering.steer_worker(self.run, command))
         return command.directive_id
