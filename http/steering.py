@@ -81,6 +81,8 @@ class DirectiveBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     instruction: str | None
     created_by: str
     created_at: str
+    #: When it was handed to the first agent that goes on with it, or, where none does, decided. Null: not yet.
+    relayed_at: str | None
     source: str
     severity: str
     target_scope: TargetScope
@@ -124,6 +126,7 @@ def directive_body(run: Run, directive: Directive, receipts: Mapping[int, Receip
         instruction=directive.feedback.value,
         created_by=directive.created_by,
         created_at=directive.received_at,
+        relayed_at=directive.relayed_at,
         source=directive.source,
         severity=directive.severity,
         target_scope=directive.scope,

@@ -13,6 +13,7 @@ TERMINAL_TOPICS = frozenset(
     for kind in (
         assembly.AssemblyCompleted,
         assembly.AssemblyDeclined,
+        assembly.AssemblyFailed,
         assembly.MergeFailed,
         child_run.AssembleReady,
         child_run.RunCompleted,
