@@ -22,7 +22,7 @@ from ..application.ports import Views, Wakeups
 from ..application.run_log import RunLog
 from ..http.given import NO_LEASES, LeaseState
 from .project_views import sweep
-from .settings import Settings
+from .settings import MIB, Settings
 
 Role = Literal["all", "api", "worker"]
 
@@ -110,6 +110,7 @@ class Driving:
                     self._settings.worktrees,
                     self._settings.stall_seconds,
                     self.tenure,
+                    self._settings.turn_output_mib * MIB,
                 )
                 driver = self.driver = Driver(
                     shop, wakeups, partial(sweep, views, self.runs), max_agents=self._settings.max_agents
