@@ -8,6 +8,9 @@ from .event import Event, Text
 
 #: How much of an agent's output a run keeps; after that one fact says that the rest was dropped.
 MAX_OUTPUT_BYTES = 4 * 1024 * 1024
+#: How much an agent may report in one turn, kept or not, before it is taken for one that never comes to an end. Our choice:
+#: far beyond what a long turn's work says.
+MAX_TURN_BYTES = 64 * 1024 * 1024
 
 
 class Output(Event, frozen=True, kw_only=True):

@@ -43,6 +43,8 @@ class IneligibleSubtask(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     reason: Text | None
     #: What it once had ready for the assembly, if it had.
     commit: str | None = None
+    #: Why it has no result, in a word: as its `subtask.failed` says.
+    cause: str | None = None
 
 
 class AssemblyBlocked(Event, frozen=True, kw_only=True):
@@ -302,6 +304,21 @@ class MergeFailed(Event, frozen=True, kw_only=True):
     conflicting_files: tuple[Text, ...] = ()
     #: Where the originating branch stood; whoever tries again builds on this.
     onto: Commit | None = None
+
+
+class AssemblyFailed(Event, frozen=True, kw_only=True):
+    """
+    Putting the children's work together, or a gate's look at it, failed time and again by a fault of the program, so the run
+    has ended. `phase` is integration, or the gate; `message` the words of the last failure. A redirect tries it again.
+    """
+
+    TOPIC: ClassVar[str] = "coordinator.assembly_failed"
+
+    work_plan_id: str
+    reason: str
+    phase: str
+    message: Text
+    attempts: int
 
 
 class AssemblyCompleted(Event, frozen=True, kw_only=True):

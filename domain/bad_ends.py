@@ -43,6 +43,9 @@ WAYS: dict[str, Way] = {
         "Its agent gave its turn up as cancelled, which nobody had asked for", reason="cancelled_redispatch"
     ),
     "agent_turn_limit": Way("Its agent came to the limit of what it may do in a turn", reason="turn_limit_redispatch"),
+    "agent_output_limit": Way(
+        "Its agent reported more than it may in a turn, and went on", reason="output_limit_redispatch"
+    ),
     # What is too big for its place is not taken from there into the project either.
     "agent_disk_limit": Way("Its agent wrote more than it may", kept="nothing", reason="disk_limit_redispatch"),
     # The same would come of it again.

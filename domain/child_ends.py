@@ -27,8 +27,8 @@ from .work_plan import (
     Subtask,
     SubtaskAssembleReady,
     SubtaskCompleted,
-    SubtaskFailed,
     SubtaskPending,
+    failed,
     step,
 )
 
@@ -99,8 +99,8 @@ def end_badly(
         reason=end.way.reason,
         timestamp_utc=at.isoformat(),
     )
-    failed = run.on_child(child_run_id, _run_failed(end))
-    return (*last, failed, run.coordinator(again), run.on_plan(_afresh(subtask, at, _words(end))))
+    child_failed = run.on_child(child_run_id, _run_failed(end))
+    return (*last, child_failed, run.coordinator(again), run.on_plan(_afresh(subtask, at, _words(end))))
 
 
 def _last_of_turn(run: Run, child: ChildRun, end: BadEnd, unfinished: Commit | None) -> Sequence[Draft]:
@@ -117,7 +117,7 @@ def _last_of_turn(run: Run, child: ChildRun, end: BadEnd, unfinished: Commit | N
 
 
 def _failed(run: Run, child: ChildRun, subtask: Subtask, at: datetime, end: BadEnd) -> Sequence[Draft]:
-    ends = _both(run, child, _run_failed(end), step(SubtaskFailed, subtask, "failed", at, reason=_words(end)))
+    ends = _both(run, child, _run_failed(end), failed(subtask, at, end.code, _words(end)))
     if end.code != InterruptedTooOften.code or child.turn is None:
         return ends
     carried = [run.directives[i] for i in child.turn.directive_ids if run.directives[i].open]

@@ -196,6 +196,8 @@ class Directive(msgspec.Struct, frozen=True, kw_only=True):
     subtask_ids: tuple[int, ...] = ()
     #: The child runs that it is delivered to, and how far each is.
     targets: Mapping[str, TargetState] = {}
+    #: When it was handed on: to the first agent that is to go on with it, or, where none is, to what was decided.
+    relayed_at: str | None = None
     #: The subtasks that are to start afresh for it and have not yet.
     afresh: tuple[int, ...] = ()
     failures: int = 0
@@ -255,8 +257,8 @@ def received(event: SteeringReceived, position: int, at: str, block: Block | Non
     )
 
 
-def evolve(directive: Directive, event: Event) -> Directive:
-    """Add one fact about a directive to its state."""
+def evolve(directive: Directive, event: Event, at: str) -> Directive:
+    """Add one fact about a directive, stored *at* that time, to its state."""
     replace = msgspec.structs.replace
     match event:
         case SteeringDecided(phase=None):
@@ -272,6 +274,7 @@ def evolve(directive: Directive, event: Event) -> Directive:
                 rationale=event.rationale,
                 subtask_ids=event.subtask_ids,
                 targets=targets,
+                relayed_at=None if targets else at,
                 afresh=event.subtask_ids if event.decision == "dispatch_fresh" else (),
             )
         case SteeringDecided(decision="dispatch_fresh"):
@@ -288,13 +291,14 @@ def evolve(directive: Directive, event: Event) -> Directive:
         case DirectiveMoved():
             return replace(directive, status=event.status)
         case RevisionExecution():
-            return _executed(directive, event)
+            return _executed(directive, event, at)
         case _:
             return directive
 
 
-def _executed(directive: Directive, event: RevisionExecution) -> Directive:
+def _executed(directive: Directive, event: RevisionExecution, at: str) -> Directive:
     replace = msgspec.structs.replace
+    directive = replace(directive, relayed_at=directive.relayed_at or at)
     if event.state == "failed":
         failed: Mapping[str, TargetState] = {**directive.targets, event.child_run_id: "outstanding"}
         return replace(directive, failures=directive.failures + 1, targets=failed)

@@ -22,9 +22,9 @@ from .work_plan import (
     SETTLED,
     Subtask,
     SubtaskDispatched,
-    SubtaskFailed,
     SubtaskStatus,
     WorkPlan,
+    failed,
     frontier,
     step,
 )
@@ -72,7 +72,8 @@ def _give_up(run: Run, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
         # What waits for a stalled subtask has not failed itself: it never had its turn.
         stalled = any(lost[i].stalled or lost[i].status == "blocked" for i in missing)
         status: SubtaskStatus = "blocked" if stalled else "failed"
-        drafts.append(run.on_plan(step(SubtaskFailed, subtask, status, at, reason=reason)))
+        cause = "dependency_stalled" if stalled else "dependency_failed"
+        drafts.append(run.on_plan(failed(subtask, at, cause, reason, status)))
     return drafts
 
 
@@ -150,6 +151,7 @@ def _assemble(run: Run, plan: WorkPlan) -> Sequence[Draft]:
                     status=s.status,
                     agent=s.assigned_agent,
                     reason=s.reason,
+                    cause=s.cause,
                     commit=next((child.ready for child in authors(run, s) if child.ready), None),
                 )
                 for s in ineligible

@@ -144,7 +144,7 @@ def _evolve_steering(
     directive = run.directives.get(event.directive_id)
     if directive is None:
         return run
-    return replace(run, directives={**run.directives, directive.directive_id: steering.evolve(directive, event)})
+    return replace(run, directives={**run.directives, directive.directive_id: steering.evolve(directive, event, at)})
 
 
 def _close_gate(run: Run) -> Run:
@@ -265,6 +265,8 @@ def _evolve_end(run: Run, event: Event) -> Run:
             return _end(_park(_plan(run, "assembly_declined")), "declined", "assembly_declined")
         case assembling.MergeFailed():
             return _end(_park(_plan(run, "assembly_failed")), "merge_failed", f"assembly_merge_failed: {event.reason}")
+        case assembling.AssemblyFailed():
+            return _end(_park(_plan(run, "assembly_failed")), "failed", f"assembly_error: {event.reason}")
         case RunFailed():
             return _end(_park(_plan(run, "assembly_failed")), "failed", event.error_code)
         case RunCancelled():

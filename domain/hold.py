@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
-from .effects import next_effects
+from .assembly import AssemblyFailed
+from .effects import AssembleChildren, RunGate, next_effects
 from .event import Draft
+from .follow import close_all
 from .held import DRIVE, EffectHeld, EffectReleased, EffectRetried, HeldEffect
 from .run import Run
 
@@ -40,6 +42,25 @@ def release_drive(run: Run) -> Sequence[Draft]:
     """Say that the run can be driven; nothing to store if nobody has said that it cannot."""
     held = run.held.get(drive_id(run.run_id))
     return () if held is None or run.erased else (_released(run, held, went_on=True),)
+
+
+def give_up(run: Run, told: EffectHeld, faults: int) -> Sequence[Draft]:
+    """
+    End a run whose assembly, or whose gate's look at it, failed by a fault of the program as often as it may; nothing for
+    an effect that is no longer called for, and never for a merge: the branch may have been moved.
+    """
+    effect = next((effect for effect in next_effects(run) if effect.id == told.effect_id), None)
+    if not isinstance(effect, AssembleChildren | RunGate) or run.plan is None or run.stopping:
+        return ()
+    failed = AssemblyFailed(
+        work_plan_id=run.plan.work_plan_id,
+        reason=told.error_code,
+        phase=effect.kind if isinstance(effect, RunGate) else "integration",
+        message=told.message,
+        attempts=faults,
+    )
+    released = [_released(run, held) for held in run.held.values() if held.effect_id == told.effect_id]
+    return (*released, *close_all(run, "expired", "The assembly failed."), run.coordinator(failed))
 
 
 def try_now(run: Run, by: str) -> Sequence[Draft]:

@@ -10,7 +10,7 @@ REDACTED = "[redacted]"
 _EMAIL = re.compile(r"(?<![\w.+-])(?!git@)[\w.+-]{1,64}@[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){1,8}", re.IGNORECASE)
 _BYTE = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _IPV4 = re.compile(rf"(?<![\w.]){_BYTE}(?:\.{_BYTE}){{3}}(?![\w]|\.[0-9])", re.ASCII)
-_HOME = re.compile(r"(?<![\w.~-])(?:/home/|/Users/)[^/\s\"':;,)\]}>]{1,255}|(?<![\w./~-])/root(?![\w.-])")
+_HOME = re.compile(r"(?<![\w.~-])(?:(?:/var|/usr)?/home/|/Users/)[^/\s\"':;,)\]}>]{1,255}|(?<![\w./~-])/root(?![\w.-])")
 _IPV6 = re.compile(r"(?<![\w:.])[0-9a-f:]{3,39}(?![\w:])", re.IGNORECASE | re.ASCII)
 
 

@@ -145,9 +145,16 @@ class SubtaskCompleted(SubtaskMoved, frozen=True, kw_only=True):
 
 
 class SubtaskFailed(SubtaskMoved, frozen=True, kw_only=True):
-    """The subtask ended without a result, or was blocked by one that did."""
+    """
+    The subtask ended without a result, or was blocked by one that did.
+
+    `cause` is the error code or the reason that its child run ended with, or what became of one that it depends on:
+    dependency_failed or dependency_stalled. Unknown in facts of earlier releases.
+    """
 
     TOPIC: ClassVar[str] = "subtask.failed"
+
+    cause: str | None = None
 
 
 class SubtaskPending(SubtaskMoved, frozen=True, kw_only=True):
@@ -178,6 +185,8 @@ class Subtask(msgspec.Struct, frozen=True, kw_only=True):
     #: How many child runs the subtask has had; names the next one.
     dispatches: int = 0
     reason: Text | None = None
+    #: Why it has no result, in a word.
+    cause: str | None = None
     #: The child run before this one, whose branch the next one goes on from.
     prior_child_run_id: str | None = None
     #: The child run of an earlier run of the same plan whose branch the first one goes on from, and the commit there.
@@ -288,6 +297,7 @@ def moved(plan: WorkPlan, event: SubtaskMoved) -> WorkPlan:
         model_id=event.selected_model_id,
         dispatches=before.dispatches + fresh,
         reason=event.reason,
+        cause=event.cause if isinstance(event, SubtaskFailed) else None,
         # A fresh child starts from what is there now.
         outdated=event.child_run_id is not None if again else before.outdated,
         stalled=before.stalled and not afresh,
@@ -324,6 +334,20 @@ def step(
         timestamp_utc=at.isoformat(),
         reason=reason,
         directive_id=directive_id,
+    )
+
+
+def failed(subtask: Subtask, at: datetime, cause: str, reason: Text, status: SubtaskStatus = "failed") -> SubtaskFailed:
+    """Return that a subtask has no result, why in a word, and why in words."""
+    return SubtaskFailed(
+        subtask_id=subtask.subtask_id,
+        status=status,
+        child_run_id=subtask.child_run_id,
+        assigned_agent=subtask.assigned_agent,
+        selected_model_id=subtask.model_id,
+        timestamp_utc=at.isoformat(),
+        reason=reason,
+        cause=cause,
     )
 
 

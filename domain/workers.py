@@ -14,7 +14,7 @@ from .follow import moved, proof
 from .run import Run
 from .steering_table import concerned
 from .turns import Overtaken
-from .work_plan import SubtaskFailed, step
+from .work_plan import failed
 
 
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +118,7 @@ def _ended(
     subtask = run.plan.of_child(child_id) if run.plan else None
     if subtask is not None:
         words = str(directive.reason) or str(directive.feedback) or reason
-        drafts.append(run.on_plan(step(SubtaskFailed, subtask, "failed", at, reason=Text(words))))
+        drafts.append(run.on_plan(failed(subtask, at, reason, Text(words))))
     return drafts
 
 

@@ -41,7 +41,8 @@ def winner_at(services: Services, root: str) -> Mapping[str, object] | None:
     if isinstance(fact.event, DirectiveMoved):
         # The receipt of a request for changes is the fact that received it.
         told["directiveId"] = fact.event.directive_id
-        fact = services.log.read_stream(directive_stream(fact.event.directive_id), limit=1)[0]
+        with services.findings.watching():
+            fact = services.log.read_stream(directive_stream(fact.event.directive_id), limit=1)[0]
     receipt = services.log.receipts([fact.position]).get(fact.position)
     told |= {"principal": fact.principal, "at": fact.at.isoformat(), "position": fact.position}
     if receipt is not None:

@@ -1,6 +1,6 @@
 """What a handler may ask for; app.py provides it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -17,6 +17,7 @@ from ..application.git_port import Repositories
 from ..application.lease_port import Holder
 from ..application.log_port import EventLog
 from ..application.ports import Clock, Views
+from ..application.proofs_port import Receipt
 from ..application.run_log import RunLog
 from ..domain.event import Fact
 from .findings import Findings
@@ -193,6 +194,16 @@ class Services:
     findings: Findings = field(default_factory=Findings)
     #: Set when the process is about to end: it takes no new work.
     draining: Event = field(default_factory=Event)
+
+    def receipts(self, positions: Iterable[int]) -> Mapping[int, Receipt]:
+        """Return the receipt of each of these facts, of which somebody knows that they are there. Raises LogDamaged."""
+        asked = list(positions)
+        found = self.log.receipts(asked)
+        for position in asked:
+            with self.findings.watching(position):
+                if position not in found:
+                    raise LookupError(f"the fact at position {position} is gone")
+        return found
 
 
 Given: TypeAlias = NamedDependency[SkipValidation[Services]]

@@ -7,7 +7,7 @@ import msgspec
 from litestar import Request, Response, get
 from litestar.openapi.datastructures import ResponseSpec
 
-from ..application.log_port import Alarm, LogTampered, LogUnavailable
+from ..application.log_port import Alarm, LogTampered, LogUnavailable, Undecodable
 from ..application.project_views import QUARANTINE, Quarantined
 from ..projections import held_runs
 from ..projections.catalogue import VIEWS
@@ -135,6 +135,7 @@ def _answered(services: Services) -> Response[HealthBody]:
 def health_of(services: Services) -> HealthBody:
     """Return how the service is. Raises LogUnavailable."""
     head = services.log.head()
+    look_at_newest(services, head)
     positions = {view.name: services.views.position(view.name) for view in VIEWS}
     found, reason, tampered = quarantined(services), rolled_back(services), _tampered(services)
     damages = list(services.findings.damages)
@@ -152,6 +153,15 @@ def health_of(services: Services) -> HealthBody:
         version=services.settings.version,
         tampered=tampered,
     )
+
+
+def look_at_newest(services: Services, head: int) -> None:
+    """Read the newest fact as any request would: that the log knows its head does not show that it has its facts."""
+    try:
+        if head and not services.log.read(head - 1, 1):
+            services.findings.damaged("A stored fact is gone", head)
+    except Undecodable as error:
+        services.findings.met(error)
 
 
 @runtime_checkable

@@ -28,7 +28,7 @@ from ..projections import held_runs, outstanding_directives
 from ..projections.catalogue import VIEWS
 from .authentication import PUBLIC
 from .given import Given, Services
-from .health import alarms, rolled_back
+from .health import alarms, look_at_newest, rolled_back
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 FACTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
@@ -121,6 +121,10 @@ class _Gauges:
             "steersman_log_tampered",
             "Places in the log's store that this process read and found changed behind its back.",
         )
+        self._damages = gauge(
+            "steersman_log_damages",
+            "What this process found that the log does not hold as it was signed: `damages` of /health.",
+        )
         self._outstanding = gauge(
             "steersman_outstanding_directives", "Directives that are not closed, by the age of their receipt.", "age"
         )
@@ -139,8 +143,6 @@ class _Gauges:
         """Take the values of this moment."""
         self._build.labels(services.settings.version).set(1)
         self._subscribers.set(services.feed.subscribers)
-        unread = (*services.feed.quarantined, *services.findings.undecodable)
-        self._quarantined.set(len({one.position for one in unread}))
         self._agents.set(services.counts.agents())
         self._rolled_back.set(rolled_back(services) is not None)
         self._redis_up.set(services.redis() != "unavailable")
@@ -155,9 +157,14 @@ class _Gauges:
             self._log_up.set(0)
         else:
             self._log_up.set(1)
+        # Last: what was just read may have shown more.
+        unread = (*services.feed.quarantined, *services.findings.undecodable)
+        self._quarantined.set(len({one.position for one in unread}))
+        self._damages.set(len(services.findings.damages))
 
     def _look_into_stores(self, services: Services) -> None:
         head = services.log.head()
+        look_at_newest(services, head)
         self._position.set(head)
         self._tampered.set(len(alarms(services)))
         for view in VIEWS:

@@ -81,6 +81,8 @@ class DirectiveBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     instruction: str | None
     created_by: str
     created_at: str
+    #: When it was handed to the first agent that goes on with it, or, where none does, decided. Null: not yet.
+    relayed_at: str | None
     source: str
     severity: str
     target_scope: TargetScope
@@ -124,6 +126,7 @@ def directive_body(run: Run, directive: Directive, receipts: Mapping[int, Receip
         instruction=directive.feedback.value,
         created_by=directive.created_by,
         created_at=directive.received_at,
+        relayed_at=directive.relayed_at,
         source=directive.source,
         severity=directive.severity,
         target_scope=directive.scope,
@@ -187,7 +190,7 @@ def steer(
 def list_directives(run_id: FromPath[str], reading: Reads) -> Sequence[DirectiveBody]:
     """List every directive of a coordinator run, oldest first."""
     run = reading.services.runs.run(reading.access.run(reading.principal, run_id).root)
-    receipts = reading.services.log.receipts([directive.position for directive in run.directives.values()])
+    receipts = reading.services.receipts(directive.position for directive in run.directives.values())
     return [directive_body(run, directive, receipts) for directive in run.directives.values()]
 
 
@@ -199,7 +202,7 @@ def show_directive(run_id: FromPath[str], directive: FromPath[str], reading: Rea
     if found is None:
         raise DirectiveNotFound
     facts = _history(reading.services.log, run, directive)
-    receipts = reading.services.log.receipts([found.position])
+    receipts = reading.services.receipts([found.position])
     return DirectiveDetail(directive=directive_body(run, found, receipts), history=[_shown(fact) for fact in facts])
 
 
@@ -230,7 +233,7 @@ def with_directive(asking: Asking, root: str, response: Response[bytes]) -> Resp
     """Put the directive, as it stands now, in place of the id that was stored as the answer."""
     run = asking.services.runs.run(root)
     directive = run.directives[msgspec.json.decode(response.content)["directiveId"]]
-    receipts = asking.services.log.receipts([directive.position])
+    receipts = asking.services.receipts([directive.position])
     body = directive_body(run, directive, receipts)
     if response.status_code == DEFERRED and directive.open and directive.action is None:
         body = msgspec.structs.replace(body, status="deferred")

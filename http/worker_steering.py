@@ -163,7 +163,7 @@ def with_effects(asking: Asking, placed: Sequence[Placed]) -> Sequence[WorkerRec
         wait = any(directive.open and directive.verb in ("pause", "abort") for directive in directives)
         if not wait or time.monotonic() >= until or asking.services.draining.wait(POLL_SECONDS):
             break
-    receipts = asking.services.log.receipts([directive.position for directive in directives])
+    receipts = asking.services.receipts(directive.position for directive in directives)
     return [
         _receipt(asking, run, directive, one.target.task_id, receipts[directive.position])
         for (one, run), directive in zip(found, directives, strict=True)

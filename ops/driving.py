@@ -23,7 +23,7 @@ from ..application.run_log import RunLog
 from ..http.given import NO_LEASES, LeaseState
 from .agent_places import processes
 from .project_views import sweep
-from .settings import Settings
+from .settings import MIB, Settings
 
 Role = Literal["all", "api", "worker"]
 
@@ -111,6 +111,7 @@ class Driving:
                     self._settings.worktrees,
                     self._settings.stall_seconds,
                     self.tenure,
+                    self._settings.turn_output_mib * MIB,
                 )
                 driver = self.driver = Driver(
                     shop,

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from ..adapters.agents_file import Isolation
+from ..domain.agent_output import MAX_TURN_BYTES
 from .refused import Refused
 
 DEFAULT_MAX_AGENTS = 4
@@ -22,6 +23,7 @@ MOST_FEEDS = 100_000
 MIB = 1024 * 1024
 DEFAULT_MAX_FILE_MIB = 500
 DEFAULT_MAX_COMMIT_MIB = 2_048
+DEFAULT_TURN_OUTPUT_MIB = MAX_TURN_BYTES // MIB
 MOST_MIB = 1_000_000
 DEFAULT_SERVER_URL = "http://127.0.0.1:8420"
 
@@ -54,6 +56,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     #: How large a file of an agent's may be, and all that it changed in one turn.
     max_file_mib: int = DEFAULT_MAX_FILE_MIB
     max_commit_mib: int = DEFAULT_MAX_COMMIT_MIB
+    #: How much an agent may report in one turn, kept or not, before its turn is ended.
+    turn_output_mib: int = DEFAULT_TURN_OUTPUT_MIB
 
     @property
     def checkpoints(self) -> Path:
@@ -92,6 +96,7 @@ def read_settings(data: Path | None = None, environment: Mapping[str, str] = os.
         repositories=_directories(environment, "STEERSMAN_REPOSITORIES"),
         max_file_mib=_count(environment, "STEERSMAN_MAX_FILE_MIB", DEFAULT_MAX_FILE_MIB, MOST_MIB),
         max_commit_mib=_count(environment, "STEERSMAN_MAX_COMMIT_MIB", DEFAULT_MAX_COMMIT_MIB, MOST_MIB),
+        turn_output_mib=_count(environment, "STEERSMAN_TURN_OUTPUT_MIB", DEFAULT_TURN_OUTPUT_MIB, MOST_MIB),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ..domain.assembly import AssemblyCompleted, AssemblyDeclined, MergeFailed, Recovered
+from ..domain.assembly import AssemblyCompleted, AssemblyDeclined, AssemblyFailed, MergeFailed, Recovered
 from ..domain.child_run import RunCancelled, RunFailed
 from ..domain.directive import CLOSED, DirectiveMoved, SteeringReceived
 from ..domain.event import Fact
@@ -18,6 +18,7 @@ VERSION = 1
 OPEN = "open"
 NEEDS_ATTENTION = "needs_attention"
 RUN_ENDED = "run_ended"
+RUN_ENDS = (AssemblyCompleted, AssemblyDeclined, AssemblyFailed, MergeFailed, RunFailed, RunCancelled)
 
 
 class OutstandingDirective(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,9 +56,7 @@ def apply(rows: Rows[OutstandingDirective], fact: Fact) -> Mapping[str, Outstand
             if event.status in CLOSED and not needs_attention:
                 return {row.directive_id: None}
             return {row.directive_id: msgspec.structs.replace(row, needs_attention=needs_attention)}
-        case AssemblyCompleted() | AssemblyDeclined() | MergeFailed() | RunFailed() | RunCancelled() if _is_of_root(
-            fact
-        ):
+        case _ if isinstance(event, RUN_ENDS) and _is_of_root(fact):
             return _moved(_of(rows, root, NEEDS_ATTENTION), run_ended=True)
         case Recovered():
             return _moved(_of(rows, root, RUN_ENDED), run_ended=False)

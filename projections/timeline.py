@@ -12,6 +12,7 @@ _ENDINGS = frozenset(
     for kind in (
         assembly.AssemblyCompleted,
         assembly.AssemblyDeclined,
+        assembly.AssemblyFailed,
         assembly.MergeFailed,
         child_run.AssembleReady,
         child_run.RunCompleted,

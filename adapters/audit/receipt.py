@@ -41,7 +41,10 @@ def receipt_of_directive(proofs: StoredProofs, streams: Streams, directive_id: s
     found = streams.rows("version", directive_stream(directive_id), 0, 1)
     if not found:
         raise LookupError(directive_id)
-    payload = _payload(found[0].state)
+    fact = _fact(found[0].state)
+    if fact.topic != SteeringReceived.TOPIC:
+        raise Unreadable(f"the fact is no receipt of a correction but {fact.topic[:40]}")
+    payload = _payload(fact)
     return receipt_detail(directive_id, str(payload.get("payloadHash")), proofs.evidence(found[0].position))
 
 
@@ -92,10 +95,19 @@ def _check(document: bytes, verifier_key: str) -> int:
             raise bad("the receipt contradicts itself", position, field, expected, actual)
     if not proves_inclusion(leaf, receipt.index, signed.size, proof, signed.root):
         raise bad("the fact is not in the signed tree", position, "proof", signed.root, leaf)
-    payload = _payload(envelope)
-    for field, actual in (("directiveId", receipt.directive_id), ("payloadHash", receipt.payload_hash)):
-        if payload.get(field) != actual:
-            raise bad("the fact is the receipt of something else", position, field, payload.get(field), actual)
+    try:
+        fact = _fact(envelope)
+        payload = _payload(fact)
+    except Unreadable as error:
+        raise bad("what was signed is no fact", position, "leaf", "an envelope", str(error)) from error
+    for field, expected, actual in (
+        ("topic", SteeringReceived.TOPIC, fact.topic),
+        ("position", position, fact.position),
+        ("directiveId", payload.get("directiveId"), receipt.directive_id),
+        ("payloadHash", payload.get("payloadHash"), receipt.payload_hash),
+    ):
+        if actual != expected:
+            raise bad("the fact is the receipt of something else", position, field, expected, actual)
     return signed.size
 
 
@@ -126,11 +138,15 @@ def _check_signature(receipt: ReceiptDetail, signed: Checkpoint, name: str, publ
         raise bad("the checkpoint is signed by another key", receipt.position, "checkpoint", number.hex(), actual)
 
 
-def _payload(state: bytes) -> dict[str, object]:
+def _fact(state: bytes) -> Envelope:
     try:
-        envelope = msgspec.json.decode(state, type=Envelope)
-        if envelope.topic != SteeringReceived.TOPIC:
-            raise Unreadable(f"the fact is no receipt of a correction but {envelope.topic[:40]}")
-        return msgspec.json.decode(envelope.payload, type=dict[str, object])
+        return msgspec.json.decode(state, type=Envelope)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Unreadable(f"the fact cannot be decoded: {error}") from error
+
+
+def _payload(fact: Envelope) -> dict[str, object]:
+    try:
+        return msgspec.json.decode(fact.payload, type=dict[str, object])
     except (msgspec.MsgspecError, RecursionError) as error:
         raise Unreadable(f"the fact cannot be decoded: {error}") from error

@@ -14,7 +14,7 @@ from .checkpoint_file import TAIL_BYTES, CheckpointFile, read_notes
 from .event_codec import EventCodec
 from .head import FIRST_MAC, Head, Signer
 from .keys import Keyring, KeysRefused, LogKeys
-from .merkle import edge_root, subtree_root
+from .merkle import NoHash, edge_root, subtree_root
 from .numbering import Stored, prepare
 from .sealing import Handover, RolledBack, Sealed, Sealing, signer_of
 from .signed_note import (
@@ -98,7 +98,10 @@ def put_back(recorder: Recorder, ring: Keyring, file: CheckpointFile) -> str | N
             return f"the store does not know the log {checkpoint.origin}, which signed {checkpoint.size} facts"
         if checkpoint.size > head.edge.size:
             return f"the store holds {head.edge.size} facts, and {checkpoint.size} were signed"
-        if subtree_root(0, checkpoint.size, recorder.hashes) != checkpoint.root:
+        root, lacks = _root(recorder, checkpoint.size)
+        if root is None:
+            return lacks
+        if root != checkpoint.root:
             return f"the first {checkpoint.size} facts of the store are not those that were signed"
     return None
 
@@ -112,7 +115,16 @@ def _changed(recorder: Recorder, head: Head, ring: Keyring) -> str | None:
         return f"the store holds facts from {first} to {last}, and its head vouches for 1 to {size}"
     if head.signer is not None and head.mac != _last_mac(recorder, head.edge.size):
         return "the chain would go on from another MAC than that of the last fact"
-    return None
+    root, lacks = _root(recorder, size)
+    return lacks if root is None else None
+
+
+def _root(recorder: Recorder, size: int) -> tuple[bytes | None, str]:
+    """Return the root over the first *size* facts; None, and what is missing, where the store does not have its hashes."""
+    try:
+        return subtree_root(0, size, recorder.hashes), ""
+    except (LookupError, NoHash) as error:
+        return None, f"the store does not hold the whole tree of its first {size} facts: {error}"
 
 
 def _refuse_older_keys(ring: Keyring, file: CheckpointFile, head: Head, ours: Signed | None, claimed: int) -> None:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -191,6 +192,13 @@ class Performer:
         else:
             self._voice.end_tool(call, f"{name} was denied", failed=True)
         self._check()
+
+    def _do_flood(self, value: dict[str, Any]) -> None:
+        """Call a tool that does nothing again and again, without an end unless one is given."""
+        for number in range(int(value["times"])) if "times" in value else count():
+            self._check()
+            call = self._voice.begin_tool("flood", {"number": number}, "other")
+            self._voice.end_tool(call, "nothing", failed=False)
 
     def _do_ask(self, value: object) -> None:
         answer = self._voice.ask(str(value))

@@ -13,6 +13,8 @@ class BackOff(msgspec.Struct, frozen=True, kw_only=True):
     longest_seconds: float = 60.0
     #: After so many failures in a row what stands in the way is told.
     tries: int = 3
+    #: After so many faults of the program in a row an assembly ends with its cause. Our choice: about a quarter of an hour.
+    faults: int = 20
     #: For how many times as long as a try kept a processor busy nothing is tried after it.
     rest: float = 9.0
 

@@ -20,13 +20,13 @@ from ...domain.dispatch import advance
 from ...domain.effects import Effect, EndTurn, next_effects
 from ...domain.event import Fact, Text
 from ...domain.held import DRIVE, EffectHeld, EffectReleased, EffectRetried
-from ...domain.hold import drive_id, hold, release_drive
+from ...domain.hold import drive_id, give_up, hold, release_drive
 from ...domain.leases import LeaseTaken
 from ...domain.rejected import Busy, Rejected, RunNotFound
 from ...domain.run import Run
 from ...domain.run_records import RunErased
 from ...domain.team import Member
-from ..cause import cause_of
+from ..cause import UNEXPECTED, cause_of
 from ..effects.carry_out import abandon, carry_out
 from ..effects.workshop import Closing, Workshop
 from ..log_port import Fenced, LogUnavailable, Undecodable
@@ -343,7 +343,10 @@ class Driver:
     def _finish(self, effect: Effect, error: Exception | None, busy_seconds: float) -> None:
         held = None
         if error is not None:
-            held = self._effects.hold(effect.id, effect.run_id, error, self._shop.now(), busy_seconds)
+            is_fault = cause_of(error).error_code == UNEXPECTED and not isinstance(error, NothingCameOfIt)
+            held = self._effects.hold(
+                effect.id, effect.run_id, error, self._shop.now(), busy_seconds, is_fault=is_fault
+            )
         # Its place is free before anything is told: the log may be slow to answer.
         next_in_line = self._effects.finish(effect, failed=error is not None)
         if held is not None and error is not None and not _only_waits(effect, error):
@@ -377,6 +380,8 @@ class Driver:
         )
         try:
             self._shop.decide(held.run_id, lambda run: hold(run, told))
+            if held.faults >= self._back_off.faults:
+                self._shop.decide(held.run_id, lambda run: give_up(run, told, held.faults))
         except (LeaseLost, Fenced, RunNotFound, Undecodable, LogUnavailable):
             # Whoever has the run now tells; and without its log nothing can be told, or is: /health says so.
             return

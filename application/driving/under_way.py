@@ -23,6 +23,8 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     effect_id: str
     run_id: str
     attempts: int
+    #: How many of the newest failures in a row were faults of the program.
+    faults: int
     error: str
     #: On the process's monotonic clock.
     due: float
@@ -165,16 +167,30 @@ class UnderWay:
             self._leave_line({root})
             return self._freed()
 
-    def hold(self, effect_id: str, root: str, error: Exception, now: datetime, busy_seconds: float = 0.0) -> Held:
-        """Let an effect that failed wait, each time longer. *busy_seconds*: how long it kept a processor busy."""
+    def hold(
+        self,
+        effect_id: str,
+        root: str,
+        error: Exception,
+        now: datetime,
+        busy_seconds: float = 0.0,
+        *,
+        is_fault: bool = False,
+    ) -> Held:
+        """
+        Let an effect that failed wait, each time longer. *busy_seconds*: how long it kept a processor busy; *is_fault*: the
+        program is to blame, and nothing that a person on the machine could mend.
+        """
         with self._ended:
             before = self._held.get(effect_id)
             attempts = before.attempts + 1 if before else 1
+            faults = (before.faults if before else 0) + 1 if is_fault else 0
             wait = self._back_off.wait(attempts, self._draw(), busy_seconds)
             held = self._held[effect_id] = Held(
                 effect_id=effect_id,
                 run_id=root,
                 attempts=attempts,
+                faults=faults,
                 error=f"{type(error).__name__}: {error}",
                 due=self._monotonic() + wait,
                 next_try=(now + timedelta(seconds=wait)).isoformat(),

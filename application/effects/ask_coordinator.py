@@ -30,7 +30,9 @@ def ask_coordinator(run: Run, question: Question, shop: Workshop) -> str:
     try:
         request = SessionRequest(model_id=run.model_id, run_id=question.name, cwd=worktree, reads=shop.lent(run))
         used = output_bytes(shop.runs, run.run_id)
-        recorder = TurnRecorder(shop.runs, shop.tenure, run.run_id, run.run_id, question.turn_id, run.model_id, used)
+        recorder = TurnRecorder(
+            shop.runs, shop.tenure, run.run_id, run.run_id, question.turn_id, run.model_id, used, shop.turn_bytes
+        )
         with shop.session(request) as session, recorder:
             return session.prompt(question.prompt, recorder).message
     finally:

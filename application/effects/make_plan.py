@@ -89,7 +89,9 @@ def _ask(run: Run, shop: Workshop) -> str:
     try:
         request = SessionRequest(model_id=run.model_id, run_id=run.run_id, cwd=worktree, reads=shop.lent(run))
         used = output_bytes(shop.runs, run.run_id)
-        recorder = TurnRecorder(shop.runs, shop.tenure, run.run_id, run.run_id, turn_id, run.model_id, used)
+        recorder = TurnRecorder(
+            shop.runs, shop.tenure, run.run_id, run.run_id, turn_id, run.model_id, used, shop.turn_bytes
+        )
         with shop.session(request) as session, recorder:
             return session.prompt(plan_prompt(run, turn_id, team), recorder).message
     finally:

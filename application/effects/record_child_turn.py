@@ -28,7 +28,9 @@ class ChildTurnRecorder(TurnRecorder):
 
     def __init__(self, shop: Workshop, root: str, child: ChildRun, turn: Turn) -> None:
         used = output_bytes(shop.runs, child.run_id)
-        super().__init__(shop.runs, shop.tenure, root, child.run_id, turn.turn_id, child.model_id, used)
+        super().__init__(
+            shop.runs, shop.tenure, root, child.run_id, turn.turn_id, child.model_id, used, shop.turn_bytes
+        )
         self._shop = shop
         self._child = child.run_id
         self._of = root

@@ -10,6 +10,7 @@ import structlog
 
 from ...domain.agent_output import (
     MAX_OUTPUT_BYTES,
+    MAX_TURN_BYTES,
     Intent,
     MessageDelta,
     OutputTruncated,
@@ -24,7 +25,7 @@ from ...domain.event import Draft, Event, Text
 from ...domain.personal_data import redact_personal, without_homes
 from ...domain.rejected import Busy
 from ...domain.run import Run, deletion_stream, run_stream
-from ..agent_port import AgentUpdate, PermissionAsked
+from ..agent_port import AgentFailed, AgentUpdate, PermissionAsked
 from ..caller import AGENT, Caller
 from ..driving.hold_back import unfinished
 from ..driving.tenure import Tenure
@@ -44,6 +45,8 @@ log = structlog.get_logger(__name__)
 
 #: What a record costs besides its words: one without any takes as much room on the log, and as much time.
 RECORD_BYTES = 512
+#: What a piece of words costs besides them before it is put together with others.
+PIECE_BYTES = 16
 _KINDS = {"message": MessageDelta, "thought": Intent, "plan": Intent, "stderr": ToolOutput}
 
 
@@ -57,10 +60,21 @@ class TurnRecorder:
 
     Pieces of the same kind that follow each other become one fact. What the run's policy does not let us keep is
     taken out before.
+
+    An agent that goes on reporting, beyond all that is kept, costs as much as one that works: past *most_bytes* in one turn
+    `update` raises AgentFailed (agent_output_limit), which ends the turn.
     """
 
     def __init__(
-        self, runs: RunLog, tenure: Tenure, root: str, run_id: str, turn_id: str, model_id: str, used_bytes: int
+        self,
+        runs: RunLog,
+        tenure: Tenure,
+        root: str,
+        run_id: str,
+        turn_id: str,
+        model_id: str,
+        used_bytes: int,
+        most_bytes: int = MAX_TURN_BYTES,
     ) -> None:
         self._runs = runs
         self._tenure = tenure
@@ -69,6 +83,8 @@ class TurnRecorder:
         self._turn_id = turn_id
         self._model_id = model_id
         self._used = used_bytes
+        self._reported = 0
+        self._most = most_bytes
         run = runs.run(root)
         self._expected = self._versions(run)
         policy = run.policy
@@ -91,6 +107,7 @@ class TurnRecorder:
         """Take a report. Raises what went wrong with an earlier one, if it could not be stored."""
         if self.failure is not None:
             raise self.failure
+        self._count(update)
         if update.kind != "stderr":
             # What a program writes there it may write without end, and without doing anything.
             self.touch()
@@ -104,6 +121,14 @@ class TurnRecorder:
             else:
                 self._flush(hold=update.kind == "usage")
                 self._store([self._event(update)], len(update.title.encode(errors="replace")) + len(update.text))
+
+    def _count(self, update: AgentUpdate) -> None:
+        self._reported += (
+            len(update.text) + len(update.title) + (PIECE_BYTES if update.kind in _KINDS else RECORD_BYTES)
+        )
+        if self._reported > self._most:
+            words = f"The agent reported more than {self._most} bytes in one turn, and went on."
+            raise AgentFailed("agent_output_limit", words, retryable=True)
 
     def permission(self, asked: PermissionAsked) -> bool:
         """Grant what the run grants by itself, but no command that a person has to see; deny the rest."""

@@ -93,7 +93,7 @@ def _review(effect: RunGate, run: Run, spec: GateSpec, head: Commit, shop: Works
     turn_id = f"{spec.kind}-{head.tree}"
     model_id = spec.model_id or run.model_id
     used = output_bytes(shop.runs, run.run_id)
-    recorder = TurnRecorder(shop.runs, shop.tenure, run.run_id, run.run_id, turn_id, model_id, used)
+    recorder = TurnRecorder(shop.runs, shop.tenure, run.run_id, run.run_id, turn_id, model_id, used, shop.turn_bytes)
     request = SessionRequest(
         model_id=model_id, run_id=_name(effect), cwd=shop.worktree(_name(effect)), reads=shop.lent(run)
     )

@@ -9,6 +9,7 @@ from threading import Event as Flag
 from threading import Lock
 from uuid import uuid4
 
+from ...domain.agent_output import MAX_TURN_BYTES
 from ...domain.child_run import work_id
 from ...domain.run import Run
 from ..agent_port import AgentFailed, Agents, AgentSession, SessionRequest
@@ -66,6 +67,7 @@ class Workshop:
         worktrees: Path,
         stall_seconds: float = STALL_SECONDS,
         tenure: Tenure | None = None,
+        turn_bytes: int = MAX_TURN_BYTES,
     ) -> None:
         self.runs = runs
         self.tenure = tenure or Alone()
@@ -73,6 +75,8 @@ class Workshop:
         self.agents = agents
         self.commands = commands
         self.stall_seconds = stall_seconds
+        #: How much an agent may report in one turn.
+        self.turn_bytes = turn_bytes
         self._signals = signals
         self._wakeups = wakeups
         self._worktrees = worktrees

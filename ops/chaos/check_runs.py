@@ -17,6 +17,7 @@ AT_REST = frozenset(
         "coordinator.assembly_completed",
         "coordinator.assembly_blocked",
         "coordinator.assembly_merge_blocked",
+        "coordinator.assembly_failed",
         "coordinator.assembly_merge_failed",
         "run.failed",
         "run.cancelled",
@@ -43,7 +44,14 @@ AT_WORK = frozenset(
 )
 #: What ends a coordinator run for good, and with it everything under it.
 OVER = frozenset(
-    {DECLINED, "coordinator.assembly_completed", "coordinator.assembly_merge_failed", "run.failed", "run.cancelled"}
+    {
+        DECLINED,
+        "coordinator.assembly_completed",
+        "coordinator.assembly_failed",
+        "coordinator.assembly_merge_failed",
+        "run.failed",
+        "run.cancelled",
+    }
 )
 #: What was tried in vain, whom it waits for, and that it does so no more.
 HELD = "coordinator.effect_held"

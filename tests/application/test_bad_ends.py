@@ -7,6 +7,7 @@ import pytest
 from steersman.application.agent_port import AgentFailed, AgentUpdate, SessionRequest, TurnEnded, TurnObserver
 from steersman.application.effects import child_workplace, pause_worker
 from steersman.application.effects.carry_out import carry_out
+from steersman.application.effects.record_turn import RECORD_BYTES
 from steersman.domain.assembly import AssemblyBlocked, StallDetected, SubtaskRedispatched
 from steersman.domain.bad_ends import WAYS
 from steersman.domain.child_run import RunFailed, RunStarted, SessionOpened, TreeCommitted, TurnInterrupted, TurnOpened
@@ -17,6 +18,7 @@ from steersman.tests.application.outside import Behaviour, Session, writes_its_p
 from steersman.tests.application.service import Service, part
 
 STALL_SECONDS = 0.3
+TURN_BYTES = 50_000
 WORDS = "I was about to write the rest."
 
 
@@ -54,6 +56,14 @@ def stalls(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
     return session.hang(heeds_cancel=False)
 
 
+def floods(session: Session, prompt: str, observer: TurnObserver) -> None:
+    observer.update(AgentUpdate(kind="message", text=WORDS))
+    session.files["half.txt"] = "half"
+    for _ in range(TURN_BYTES // RECORD_BYTES + 1):
+        observer.update(AgentUpdate(kind="tool_call", call_id="c", title="flood", text="{}"))
+    raise AssertionError("nobody ended the flood")
+
+
 #: Every way that is tried again, how an agent takes it, and whether half of its part is kept.
 AGAIN: dict[str, tuple[Behaviour, bool]] = {
     "agent_exited": (fails("agent_exited"), True),
@@ -64,6 +74,7 @@ AGAIN: dict[str, tuple[Behaviour, bool]] = {
     "agent_turn_cancelled": (ends("cancelled"), True),
     "agent_turn_limit": (ends("max_tokens"), True),
     "agent_disk_limit": (fails("agent_disk_limit"), False),
+    "agent_output_limit": (floods, True),
 }
 #: What gets no better by being done again.
 ONCE: dict[str, tuple[Behaviour, bool]] = {
@@ -91,6 +102,7 @@ def started(behave: Behaviour, seconds: float = STALL_SECONDS) -> Service:
     """A service with one part, whose agents behave like this."""
     service = Service()
     service.shop.stall_seconds = seconds
+    service.shop.turn_bytes = TURN_BYTES
     service.start(part("One"))
     service.agents.behave = behave
     return service

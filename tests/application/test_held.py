@@ -15,6 +15,7 @@ from steersman.application.driving.under_way import UnderWay
 from steersman.application.explain_run import explain
 from steersman.application.git_port import RepositoryUnusable
 from steersman.application.lease_port import Holder
+from steersman.domain.assembly import AssemblyFailed
 from steersman.domain.dispatch import advance
 from steersman.domain.effects import WorkOnSubtask, next_effects
 from steersman.domain.event import Text
@@ -91,6 +92,36 @@ def test_each_cause_is_told_once_even_if_they_take_turns(service: Service) -> No
     wait_until(lambda: _took_turns(broken, causes) > 30, "many tries")
     told = [(event.error_code, event.waits_for) for event in service.told(EffectHeld)]
     assert sorted(told) == [("disk_full", "operator"), ("unexpected", "release"), ("workspace_missing", "operator")]
+    broken.error = None
+    service.wait(gate)
+
+
+def test_a_fault_that_nobody_can_mend_ends_the_assembly_with_its_cause_and_a_redirect_tries_it_again(
+    service: Service,
+) -> None:
+    service.back_off = BackOff(first_seconds=0.01, longest_seconds=0.05, faults=5)
+    broken = Broken(service, "integrate", ValueError("what?"))
+    service.start(part("One"))
+    service.serve(open_runs=["r"])
+    run = service.wait(lambda run: run.ended and run.worktrees_removed)
+    (failed,) = service.told(AssemblyFailed)
+    assert (failed.reason, failed.phase, failed.attempts) == ("unexpected", "integration", 5)
+    assert str(failed.message) == "ValueError: what?"
+    assert (run.status, run.result) == ("failed", "assembly_error: unexpected")
+    assert run.plan is not None
+    assert (run.plan.status, run.held) == ("assembly_failed", {})
+    broken.error = None
+    service.steer("again", "redirect", words="Try it once more.")
+    service.wait(gate)
+
+
+def test_a_fault_between_others_ends_nothing(service: Service) -> None:
+    service.back_off = BackOff(first_seconds=0.01, longest_seconds=0.05, faults=2)
+    service.start(part("One"))
+    broken = Broken(service, "integrate", full())
+    service.serve(open_runs=["r"])
+    wait_until(lambda: _took_turns(broken, [full(), ValueError("what?")]) > 20, "many tries")
+    assert not service.run.ended
     broken.error = None
     service.wait(gate)
 

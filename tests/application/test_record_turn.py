@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from steersman.application.agent_port import AgentFailed, AgentUpdate, Permissio
 from steersman.application.driving.hold_back import unfinished
 from steersman.application.driving.tenure import Alone
 from steersman.application.effects import record_turn
-from steersman.application.effects.record_turn import RECORD_BYTES, TurnRecorder
+from steersman.application.effects.record_turn import PIECE_BYTES, RECORD_BYTES, TurnRecorder
 from steersman.application.end_run import cancel_run, delete_run
 from steersman.application.log_port import LogUnavailable
 from steersman.application.run_log import RunLog
@@ -225,11 +226,27 @@ def test_a_flood_of_calls_without_words_uses_the_budget_up() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "costs"), [("tool_call", RECORD_BYTES), ("message", PIECE_BYTES), ("stderr", PIECE_BYTES)]
+)
+def test_an_agent_that_reports_without_an_end_is_ended_whatever_it_reports(kind: Any, costs: int) -> None:
+    service = Service()
+    service.start(part("One"))
+    recorder = TurnRecorder(service.runs, Alone(), "r", "r", "turn", "rehearsal", 0, most_bytes=100 * (costs + 1))
+    with recorder:
+        for _ in range(100):
+            recorder.update(AgentUpdate(kind=kind, call_id="c", text="."))
+        with pytest.raises(AgentFailed) as failed:
+            recorder.update(AgentUpdate(kind=kind, call_id="c", text="."))
+    assert failed.value.code == "agent_output_limit"
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("at /home/jane.doe/work/x.py:3, ", "at ~/work/x.py:3, "),
         ("File '/Users/Jane/x', /home/jane\n", "File '~/x', ~\n"),
         ("/root/.cache and /root\n", "~/.cache and ~\n"),
+        ("/var/home/jane/x\n", "~/x\n"),
         ("/srv/home/x /rooted /opt/root/x home/jane \n", None),
     ],
 )

@@ -3,14 +3,15 @@
 import json
 import sqlite3
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 from steersman.adapters.audit.bundle import Bundle, write_bundle
 from steersman.adapters.audit.entry import ENTRY_COLUMNS
@@ -27,6 +28,13 @@ from steersman.adapters.postgres_log import LogDatastore, PostgresLog, PostgresR
 from steersman.adapters.sqlite_log import SqliteLog, SqliteRecorder, open_datastore
 from steersman.application.verdict import Verdict
 from steersman.domain.catalogue import CATALOGUE
+from steersman.tests.audit.outsider.tables import TABLES, Tables
+from steersman.tests.audit.outsider.verifier.bundles import verify_bundle
+from steersman.tests.audit.outsider.verifier.notes import read_checkpoint, verifier_key
+from steersman.tests.audit.outsider.verifier.stores import verify_tables
+from steersman.tests.audit.outsider.verifier.trust import Trust
+from steersman.tests.audit.outsider.verifier.trust import Verdict as Theirs
+from steersman.tests.audit.outsider.verifier.verify import judged
 
 COLUMNS = ENTRY_COLUMNS.split(", ")
 
@@ -105,10 +113,28 @@ class World:
         return made
 
     def audit(self, **more: Any) -> Verdict:
-        """Audit what is attacked: the store, or the bundle."""
+        """Audit what is attacked: the store, or the bundle. The outsider's verifier has to come to the same."""
         if self.kind == "bundle":
-            return audit(Bundle(self.bundle), **more)
-        return audit(WholeLog(self.recorder(), self.checkpoints), **more)
+            ours = audit(Bundle(self.bundle), **more)
+        else:
+            ours = audit(WholeLog(self.recorder(), self.checkpoints), **more)
+        assert_the_outsider_agrees(ours, self._outsider(trust_of(**more)))
+        return ours
+
+    def _outsider(self, trust: Trust) -> Theirs:
+        if self.kind == "bundle":
+            return judged(verify_bundle, self.bundle, trust)
+        lines = (
+            self.checkpoints.read_text(encoding="utf-8", errors="replace").splitlines()
+            if self.checkpoints.exists()
+            else []
+        )
+        if self.kind == "sqlite":
+            with closing(sqlite3.connect(self.place)) as connection:
+                connection.row_factory = sqlite3.Row
+                return judged(verify_tables, read_tables(connection), lines, trust)
+        with psycopg.connect(self.place, row_factory=dict_row) as postgres:
+            return judged(verify_tables, read_tables(postgres), lines, trust)
 
     def export(self, run: str | None = None, path: Path | None = None, pin: str | None = None) -> Path:
         """Write a bundle of the log as it is in the store."""
@@ -134,6 +160,29 @@ class World:
 
 #: Where the texts that a reader finds in `texts` are written, by the mark that a value has in the store's SQL.
 TEXTS = {"?": "kept_texts", "%s": "texts"}
+
+
+def read_tables(connection: Any) -> Tables:
+    """Return the rows of every table."""
+    return {name: [dict(row) for row in connection.execute(f"SELECT * FROM {name}").fetchall()] for name in TABLES}
+
+
+def trust_of(
+    pins: Iterable[str] = (), keys: Iterable[str] = (), hmac_keys: Mapping[str, bytes] | None = None, **_: object
+) -> Trust:
+    """Return what an auditor has, as the outsider takes it."""
+    return Trust(
+        keys=[verifier_key(key) for key in keys],
+        pins=[read_checkpoint(pin) for pin in pins],
+        hmac_keys=dict(hmac_keys or {}),
+        topics={topic: kind.OUTPUT for topic, kind in CATALOGUE.items()},
+    )
+
+
+def assert_the_outsider_agrees(ours: Verdict, theirs: Theirs) -> None:
+    """Both come to the same verdict, and name the same place."""
+    place = ours.finding.position if ours.finding is not None else None
+    assert (ours.verdict, place) == (theirs.verdict, theirs.position), (ours.finding, theirs)
 
 
 def attack_tables(cursor: Any, mark: str, change: Callable[[Loot], object]) -> None:

@@ -51,6 +51,27 @@ def test_a_revision_in_place_is_received_decided_initiated_confirmed_and_applied
     assert fleet.directive(changes).status == "applied"
 
 
+def test_a_correction_is_relayed_when_the_first_agent_is_given_it_and_that_is_said_once() -> None:
+    fleet = Fleet(part("One"), part("Two")).to_gate()
+    changes = fleet.request_changes(1, 2)
+    fleet.settle()
+    assert fleet.directive(changes).relayed_at is None, "it is decided, and waits for the agents' turns"
+    fleet.start(1)
+    first = fleet.directive(changes).relayed_at
+    marked = [fact.at.isoformat() for fact in fleet.facts if isinstance(fact.event, RevisionExecution)]
+    assert first == marked[0]
+    fleet.start(2)
+    assert fleet.directive(changes).relayed_at == first
+
+
+def test_a_correction_that_no_agent_goes_on_with_is_relayed_with_its_decision() -> None:
+    fleet = Fleet(part("One")).to_gate()
+    note = fleet.steer("send")
+    fleet.settle()
+    decided = [fact.at.isoformat() for fact in fleet.facts if isinstance(fact.event, SteeringDecided)]
+    assert fleet.directive(note).relayed_at == decided[-1]
+
+
 def test_a_revision_keeps_session_worktree_author_and_branch() -> None:
     fleet = Fleet(part("One")).to_gate()
     before = fleet.child(1)

@@ -3,9 +3,12 @@
 import msgspec
 import pytest
 
-from steersman.domain.assembly import ChildrenComplete
+from steersman.domain.assembly import AssemblyBlocked, ChildrenComplete
+from steersman.domain.bad_ends import STALLED, BadEnd
+from steersman.domain.child_ends import end_badly
 from steersman.domain.child_run import RunStarted
 from steersman.domain.dispatch import next_child_id
+from steersman.domain.steering_table import MAX_RECOVERY_ATTEMPTS
 from steersman.domain.work_plan import SubtaskFailed, frontier
 from steersman.tests.domain.fleet import Fleet, part
 
@@ -50,6 +53,23 @@ def test_a_part_whose_producer_is_lost_is_given_up_and_so_is_what_builds_on_it()
     assert [fleet.subtask(i).status for i in (1, 2, 3, 4)] == ["failed", "failed", "failed", "dispatched"]
     given_up = [e for e in fleet.told(SubtaskFailed) if isinstance(e, SubtaskFailed) and e.child_run_id is None]
     assert [(e.subtask_id, str(e.reason)[:9]) for e in given_up] == [(2, "Subtask 1"), (3, "Subtask 2")]
+    assert [e.cause for e in given_up] == ["dependency_failed", "dependency_failed"]
+
+
+def test_what_waits_for_a_stalled_part_is_blocked_and_says_so_also_where_the_assembly_asks_a_person() -> None:
+    fleet = Fleet(part("One"), part("Two", 0), part("Three", 1), part("Four"))
+    stall = BadEnd(code=STALLED, message="Silence.", stall_seconds=300)
+    for _ in range(MAX_RECOVERY_ATTEMPTS + 1):
+        fleet.start(1)
+        fleet.put(end_badly(fleet.run, fleet.child_id(1), fleet.now, stall))
+        fleet.settle()
+    assert [fleet.subtask(i).status for i in (1, 2, 3)] == ["failed", "blocked", "blocked"]
+    lost = [e for e in fleet.told(SubtaskFailed) if isinstance(e, SubtaskFailed)]
+    causes = [(1, STALLED), (2, "dependency_stalled"), (3, "dependency_stalled")]
+    assert [(e.subtask_id, e.cause) for e in lost] == causes
+    fleet.work(4)
+    (blocked,) = [e for e in fleet.told(AssemblyBlocked) if isinstance(e, AssemblyBlocked)]
+    assert [(s.id, s.cause) for s in blocked.ineligible_subtasks] == causes
 
 
 def test_when_every_part_has_settled_the_round_is_closed_once_and_assembled() -> None:

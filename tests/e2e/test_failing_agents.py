@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from steersman.tests.e2e.conftest import Repository
-from steersman.tests.e2e.served import GATE, Api, part, wait_until, write
+from steersman.tests.e2e.served import GATE, Api, Service, part, wait_until, write
 
 BLOCKED = "coordinator.assembly_blocked"
 MAX_KEPT_BYTES = 5 * 1024 * 1024
+#: What is kept of an agent's output in the test of how much it may report.
+KEPT_OF_A_FLOOD = 64 * 1024
 #: How often a part is tried whose agent fails in a way that may be over the next time.
 ATTEMPTS = 4
 #: Writes half of the part and dies, unless it finds that half.
@@ -119,8 +121,8 @@ def test_a_flood_fills_neither_the_log_nor_the_memory(api: Api, repository: Repo
     before = resident_bytes(process.pid)
     project = api.project(repository.path, {"role_id": "tester", "model_id": "flood"})
     run_id = api.orchestrate(project, part("only"))
-    frames = api.until(run_id, "subtask.completed", "subtask.failed")
-    assert frames[-1].event == "subtask.completed"
+    frames = api.until(run_id, "subtask.failed")
+    assert frames[-1].data["cause"] == "agent_output_limit"
     child_id = frames[-1].data["childRunId"]
     stored = api.until(child_id, "done")
     topics = [frame.event for frame in stored]
@@ -128,6 +130,28 @@ def test_a_flood_fills_neither_the_log_nor_the_memory(api: Api, repository: Repo
     kept = sum(len(f.data.get("delta") or f.data.get("data") or "") for f in stored)
     assert 0 < kept < MAX_KEPT_BYTES
     wait_until(lambda: resident_bytes(process.pid) < before + 200 * 1024 * 1024, "the service is small again")
+
+
+def test_an_endless_flood_of_calls_ends_its_turn_with_its_cause_and_what_was_half_done_is_kept(
+    service: Service, repository: Repository
+) -> None:
+    service.variables["STEERSMAN_TURN_OUTPUT_MIB"] = "1"
+    (repository.path / ".steersman").mkdir()
+    (repository.path / ".steersman" / "settings.yml").write_text(f"max_output_bytes: {KEPT_OF_A_FLOOD}\n")
+    repository.commit("Keep little of what agents say")
+    api = Api(service.start())
+    steps = (write("half.txt", "half\n"), {"say": "I go round in circles."}, {"flood": {}})
+    run_id = api.orchestrate(api.project(repository.path), part("only", *steps))
+    failures = failures_of(api, run_id)
+    assert [failure["errorCode"] for failure in failures] == ["agent_output_limit"] * ATTEMPTS
+    assert all("It said last: I go round in circles." in str(failure["message"]) for failure in failures)
+    children = [f.data["childRunId"] for f in api.until(run_id, BLOCKED) if f.event == "subtask.dispatched"]
+    for child_id in children:
+        topics = [frame.event for frame in api.until(child_id, "done")]
+        assert topics.count("run.output_truncated") == 1
+        assert len(topics) < KEPT_OF_A_FLOOD / 512 + 20
+    assert repository.git("show", f"steersman/{children[0]}:half.txt") == "half"
+    wait_until(lambda: not api.get(f"/api/runs/{run_id}/explain")["effects"], "nothing is under way any more")
 
 
 def test_a_broken_agent_keeps_nobody_else_from_working(api: Api, repository: Repository) -> None:

@@ -1,6 +1,7 @@
 """What was once stored is read for ever: every kind of fact has a sample, and every sample ever stored is understood."""
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,6 +29,11 @@ def text(digest: str, words: bytes) -> StoredText:
 def test_every_kind_of_fact_has_a_sample() -> None:
     missing = sorted(CATALOGUE.keys() - newest().keys())
     assert not missing, f"no sample of {missing}: run python -m steersman.tests.golden.samples"
+
+
+def test_the_list_of_topics_for_those_who_verify_a_log_is_the_newest() -> None:
+    lines = (Path(__file__).parents[2] / "docs/topics.txt").read_text(encoding="utf-8").splitlines()[1:]
+    assert lines == [f"{topic} output" if kind.OUTPUT else topic for topic, kind in sorted(CATALOGUE.items())]
 
 
 def test_no_kind_of_fact_was_ever_taken_back() -> None:

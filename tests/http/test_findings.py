@@ -35,14 +35,16 @@ def raising(error: Exception) -> Callable[..., Any]:
 
 
 def asked(services: Services, story: Any, method: str, how: Callable[..., Any], path: str) -> tuple[Any, Any]:
-    """Ask for something that cannot be shown; return that answer, and what /health says then."""
+    """Ask for something that cannot be shown; return that answer, and what /health says then; /metrics counts the same."""
     log = Damaged(services.log, method, how)
     with (
         served(replace(services, log=log, findings=Findings())) as url,
         httpx.Client(base_url=url, headers=story.client.headers, timeout=60) as client,
     ):
-        assert client.get("/health").json()["log"] == "ok"
-        return client.get(path), client.get("/health").json()
+        assert method == "read" or client.get("/health").json()["log"] == "ok"
+        refused, health = client.get(path), client.get("/health").json()
+        assert f"\nsteersman_log_damages {len(health['damages'])}.0\n" in client.get("/metrics").text
+        return refused, health
 
 
 def steered(story: Any) -> str:
@@ -50,6 +52,22 @@ def steered(story: Any) -> str:
     told = story.client.post(f"/api/runs/{story.run_id}/steer", json={"kind": "stop"}).raise_for_status()
     directive_id: str = told.json()["directiveId"]
     return directive_id
+
+
+def test_a_correction_whose_receipt_is_gone_is_told_by_health(services: Services, story: Any) -> None:
+    directive = steered(story)
+    for path in (f"/api/runs/{story.run_id}/steering", f"/api/runs/{story.run_id}/steering/{directive}"):
+        refused, health = asked(services, story, "receipts", lambda _: {}, path)
+        assert (refused.status_code, refused.json()["error"]) == (503, "log_damaged")
+        position = services.log.read_stream(f"directive/{directive}")[0].position
+        assert [one["position"] for one in health["damages"]] == [position]
+
+
+def test_a_log_whose_newest_fact_is_gone_says_so_by_itself(services: Services, story: Any) -> None:
+    steered(story)
+    _, health = asked(services, story, "read", lambda *_: [], "/api/health")
+    assert (health["status"], health["log"]) == ("degraded", "damaged")
+    assert health["damages"] == [{"reason": "A stored fact is gone", "position": health["position"]}]
 
 
 @pytest.mark.parametrize("error", [OutOfRange(), LookupError("no such hash"), ValueError("no hash at level 1")])

@@ -65,11 +65,16 @@ class Later:
 
 
 class HeadOnly:
-    """A log of a hundred thousand facts that refuses to show any."""
+    """A log of a hundred thousand facts that shows none but the newest."""
 
     def head(self) -> int:
         """Return the last position."""
         return 100_000
+
+    def read(self, after: int, limit: int) -> list[object]:
+        """Return the newest fact."""
+        assert (after, limit) == (99_999, 1)
+        return [object()]
 
 
 class Away:
@@ -172,7 +177,7 @@ def test_agents_and_leases_are_counted_by_whoever_wires_the_process(services: Se
         assert [scrape(wired)["steersman_leases", (state,)] for state in ("held", "stale")] == [2, 1]
 
 
-def test_the_page_reads_no_fact_however_long_the_log_is(services: Services) -> None:
+def test_the_page_reads_no_fact_but_the_newest_however_long_the_log_is(services: Services) -> None:
     long: Any = HeadOnly()
     with served(replace(services, log=long)) as url:
         samples = scrape(url)

@@ -22,6 +22,7 @@ def test_a_correction_is_201_with_the_directive_in_both_spellings(story: Any) ->
         assert (directive["kind"], directive["targetChildRunId"]) == ("redirect", story.child(1))
         assert (directive["status"], directive["instruction"]) == ("queued", "Look here.")
         assert directive["directiveId"] == directive["id"]
+        assert directive["relayedAt"] is None, "no agent was given it yet"
 
 
 @pytest.mark.parametrize(
