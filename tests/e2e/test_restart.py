@@ -55,9 +55,7 @@ def numbers(frames: Sequence[Frame]) -> list[int | None]:
 
 
 @pytest.mark.timeout(MANY_LIVES_SECONDS)
-def test_a_run_goes_on_after_every_kill_and_does_nothing_twice(
-    service: Service, repository: Repository
-) -> None:
+def test_a_run_goes_on_after_every_kill_and_does_nothing_twice(service: Service, repository: Repository) -> None:
     api = Api(service.start())
     canary = {"spawn": {"path": "canary.txt", "every_ms": 50, "detached": True}}
     parts = (
