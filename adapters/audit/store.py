@@ -13,7 +13,7 @@ from ...domain.log import LogKeyRotated, LogOpened
 from ..log.checkpoint_file import read_notes
 from ..log.event_codec import Envelope
 from ..log.head import FIRST_MAC, Head, Signer
-from ..log.merkle import Edge, consistency_path, edge_root, grow, inclusion_path, subtree_root
+from ..log.merkle import STORED_LEVELS, Edge, consistency_path, edge_root, grow, inclusion_path, subtree_root
 from ..log.sealing import Ring
 from ..log.signed_note import Checkpoint, NoteInvalid, base64_of, bytes_of, key_hash, parse_checkpoint, signers
 from ..log.tree_heads import sign_tree_head
@@ -23,6 +23,10 @@ from .tree_ends import RowRecorder, TreeEnds
 
 PAGE = 500
 KEPT_HASHES = 4_096
+#: No tree is higher: a position has no more bits.
+MOST_LEVELS = 64
+#: How many places ahead of the tree are looked at on each level.
+REACH = 1 << 40
 
 
 class EntryRecorder(RowRecorder, Protocol):
@@ -143,6 +147,15 @@ class WholeLog:
             raise bad("the edge of the stored tree is not what its leaves make", None, "head", edge_root(edge))
         if self._head.signer is not None and mac != self._head.mac:
             raise bad("the chain goes on from another MAC than the last fact's", edge.size, "head", mac, self._head.mac)
+        self._check_beyond(edge.size)
+
+    def _check_beyond(self, size: int) -> None:
+        """No node stands at a place that the tree has not reached: the log would find it taken, and store nothing more."""
+        for level in range(STORED_LEVELS, MOST_LEVELS, STORED_LEVELS):
+            beyond = len(self._recorder.hashes(level, size >> level, REACH))
+            # Whoever appends at this moment makes nodes; the head is read behind them, so it counts all of those.
+            if beyond and beyond > (self._recorder.tree_head().edge.size >> level) - (size >> level):
+                raise bad("a node of the stored tree stands where the tree has none yet", None, "nodes")
 
 
 class RunFacts:

@@ -46,6 +46,17 @@ def forge(store: World, position: int) -> None:
     )
 
 
+@pytest.mark.parametrize(("level", "number"), [(4, 1), (4, 7), (8, 0)])
+def test_a_node_at_a_place_that_the_tree_has_not_reached_is_found_before_the_log_stops_at_it(
+    store: World, level: int, number: int
+) -> None:
+    steered(store.open())
+    assert store.recorder().tree_head().edge.size < 32
+    change(store, "INSERT INTO nodes (level, number, hash) VALUES (?, ?, ?)", level, number, bytes(32))
+    verdict = store.audit()
+    assert (verdict.verdict, verdict.finding.field) == ("tampered", "nodes")
+
+
 @pytest.mark.parametrize("position", [-7, 0, 10_000])
 def test_a_fact_that_stands_where_no_signature_reaches_is_found_and_nothing_is_stored_on_top(
     store: World, position: int

@@ -142,6 +142,8 @@ def check_tree(tables: dict[str, Rows], log: Log) -> None:
     if log.last == head["position"]:
         if head["edge"] != b"".join(log.tree.edge(log.last)):
             raise Tampered(None, "the edge of the head is not that of the leaves")
+        if any(number >= log.last >> level for level, number in kept if level % 4 == 0):
+            raise Tampered(None, "a kept root stands where the tree has none yet")
         if head["mac"] != log.mac:
             raise Tampered(log.last, "the head has another MAC than the last fact")
 
