@@ -2,7 +2,7 @@
 
 import shutil
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -108,14 +108,14 @@ def reading(path: Path) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def second_release(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """Tables and statements of a release that deleted its texts."""
-    with monkeypatch.context() as patch:
+@contextmanager
+def second_release() -> Generator[None]:
+    """Have, within this, the tables and statements of a release that deleted its texts."""
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sqlite_log, "read_steps", lambda store: read_steps(store)[:2])
         patch.setattr(sqlite_log, "INSERT_TEXT", f"INSERT INTO texts ({TEXT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)")
         patch.setattr(SqliteRecorder, "ERASE_TEXTS", DELETE_TEXTS)
-        yield patch
+        yield
 
 
 def erase_in_rounds(made: Told, seed: int) -> list[int]:
@@ -140,13 +140,13 @@ def test_nothing_of_an_erased_run_is_in_any_file(seed: int, tmp_path: Path) -> N
         assert erase_in_rounds(made, seed) == [0] * len(RUNS)
 
 
-def test_where_texts_are_deleted_copies_of_them_stay(second_release: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_where_texts_are_deleted_copies_of_them_stay(tmp_path: Path) -> None:
     """Why they are not: the test above, on the tables of a release that did."""
     left = 0
     for seed in range(12):
         folder = tmp_path / f"{seed}"
         folder.mkdir()
-        with told(folder, seed) as made:
+        with second_release(), told(folder, seed) as made:
             left += sum(erase_in_rounds(made, seed))
     assert left
 
@@ -204,19 +204,16 @@ def test_words_whose_salt_somebody_took_away_are_not_taken_for_erased(tmp_path: 
         assert [made.left(run) for run in RUNS] == [0] * len(RUNS)
 
 
-def test_the_texts_of_an_earlier_release_are_taken_over_without_what_it_left(
-    second_release: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_texts_of_an_earlier_release_are_taken_over_without_what_it_left(tmp_path: Path) -> None:
     left = 0
     for seed in range(4):
         folder = tmp_path / f"{seed}"
         folder.mkdir()
-        with told(folder, seed) as made:
+        with second_release(), told(folder, seed) as made:
             salts = {run: made.salts(run) for run in RUNS}
             for run in RUNS[:4]:
                 made.log.erase_texts([run])
             left += sum(made.left(run, salts[run]) for run in RUNS[:4])
-        second_release.undo()
         with closing(SqliteLog(folder / "log.db", {Said.TOPIC: Said})) as made.log:
             assert [made.left(run, salts[run]) for run in RUNS[:4]] == [0] * 4
             made.check_read(RUNS[:4])
