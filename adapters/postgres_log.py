@@ -15,6 +15,7 @@ from ..domain.event import Event
 from .log.event_codec import StoredRow
 from .log.head import Head, edge_bytes
 from .log.numbering import Known, Numbered, Wanted
+from .log.recorder import Transaction, translated
 from .log.rows import (
     DELETE_ANSWERS,
     INSERT_ANSWER,
@@ -33,7 +34,6 @@ from .log.rows import (
     text_rows,
 )
 from .log.sequenced_log import Opening, SequencedLog
-from .log.stored_log import Transaction, translated
 from .postgres_address import noticing
 from .postgres_statements import native, read_sql
 
@@ -103,16 +103,22 @@ class PostgresTransaction:
 
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection
+        self._head: Head | None = None
 
     def known(self, wanted: Wanted, answers_since: str) -> Known:
         """Return what the log holds of *wanted*."""
-        self._sent("BEGIN")
-        # Whoever gets the row sees, from its next statement on, all that its predecessors committed.
-        head = self._sent(f"{SELECT_HEAD} FOR UPDATE")
+        head: Cursor[TupleRow] | None = None
+        if self._head is None:
+            self._sent("BEGIN")
+            # Whoever gets the row sees, from its next statement on, all that its predecessors committed.
+            head = self._sent(f"{SELECT_HEAD} FOR UPDATE")
         names = {name: getattr(wanted, name) for name in ("streams", "runs", "roots", "commands", "leases")}
         numbers = self._sent(KNOWN, names)
         answers = {key: self._sent(native(SELECT_ANSWER), (*key, answers_since)) for key in wanted.answers}
-        known = _known(stored_head(head.fetchall()), numbers.fetchall())
+        if head is not None:
+            self._head = stored_head(head.fetchall())
+        assert self._head is not None
+        known = _known(self._head, numbers.fetchall())
         for key, found in answers.items():
             answer = read_answer(found.fetchone())
             if answer is not None:

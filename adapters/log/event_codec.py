@@ -138,18 +138,22 @@ class EventCodec:
                 raise ValueError(f"envelope version {envelope.v}")
             for text in words.values():
                 _check_words(text)
-            return _fact(envelope, self._event(envelope, words))
+            return _fact(envelope, self._event(envelope.topic, envelope.payload, words))
         except WordsForged as error:
             raise Forged(row.position, row.run, str(error)) from error
         except Exception as error:  # an upcast may fail in any way; the fault stays this one fact's
             raise Undecodable(row.position, row.run, f"{type(error).__name__}: {error}") from error
 
-    def _event(self, envelope: Envelope, words: Mapping[str, StoredText]) -> Event:
-        payload = self._payloads.decode(envelope.payload)
-        kind = self._catalogue.get(envelope.topic)
+    def event(self, encoded: Encoded) -> Event:
+        """Return what was encoded, as whoever reads it will have it."""
+        return self._event(encoded.topic, encoded.payload, {text.digest: text for text in encoded.texts})
+
+    def _event(self, topic: str, stored: msgspec.Raw, words: Mapping[str, StoredText]) -> Event:
+        payload = self._payloads.decode(stored)
+        kind = self._catalogue.get(topic)
         if kind is None:
-            return Unknown(topic=envelope.topic, payload=payload)
-        upcast = self._upcasts.get(envelope.topic)
+            return Unknown(topic=topic, payload=payload)
+        upcast = self._upcasts.get(topic)
         if upcast is not None:
             payload = upcast(payload)
         return msgspec.convert(payload, kind, dec_hook=lambda wanted, found: _put_back(wanted, found, words))
