@@ -28,6 +28,9 @@ TargetState = Literal["outstanding", "initiated", "confirmed", "ended"]
 #: A directive in one of these is closed; every accepted directive ends in exactly one of them.
 CLOSED = frozenset[DirectiveStatus]({"applied", "superseded", "needs_attention", "expired"})
 
+#: What is said to an agent with its next turn, and asks for nothing else.
+WORDS = frozenset[Verb]({"guidance", "send", "amend"})
+
 #: How often the effect of a directive may fail before a person has to look at it.
 MAX_EXECUTIONS = 3
 
@@ -200,6 +203,23 @@ class Directive(msgspec.Struct, frozen=True, kw_only=True):
     def waits_for(self, child_run_id: str) -> bool:
         """Whether the child's next turn has to carry it."""
         return self.open and self.action == "in_place_steer" and self.targets.get(child_run_id) == "outstanding"
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether it is decided, is nothing but words, and some target has yet to hear them: until then nothing follows."""
+        return (
+            self.action == "in_place_steer"
+            and self.direct
+            and self.verb in WORDS
+            and not self.afresh
+            and self.open
+            and not self.delivered
+        )
+
+    @property
+    def unheard(self) -> frozenset[str]:
+        """The targets that have yet to hear of it."""
+        return frozenset(child for child, state in self.targets.items() if state in ("outstanding", "initiated"))
 
     @property
     def delivered(self) -> bool:

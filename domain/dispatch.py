@@ -130,7 +130,7 @@ def _ineligible(plan: WorkPlan) -> tuple[Subtask, ...]:
 
 def _stuck(run: Run) -> bool:
     """Whether a correction could not be carried out and waits for a person to say what becomes of it."""
-    return any(directive.status == "needs_attention" for directive in run.directives.values())
+    return bool(run.unresolved)
 
 
 def _assemble(run: Run, plan: WorkPlan) -> Sequence[Draft]:

@@ -12,11 +12,9 @@ from queue import Empty, SimpleQueue
 from threading import Event as Flag
 from threading import Lock, Thread
 
-import msgspec
 import structlog
 
 from ...domain.assembly import WorktreesRemoved
-from ...domain.dispatch import advance
 from ...domain.effects import Effect, EndTurn, next_effects
 from ...domain.event import Fact, Text
 from ...domain.held import DRIVE, EffectHeld, EffectReleased, EffectRetried
@@ -25,13 +23,12 @@ from ...domain.leases import LeaseTaken
 from ...domain.rejected import Busy, Rejected, RunNotFound
 from ...domain.run import Run
 from ...domain.run_records import RunErased
-from ...domain.team import Member
 from ..cause import cause_of
 from ..effects.carry_out import abandon, carry_out
 from ..effects.workshop import Closing, Workshop
 from ..log_port import Fenced, LogUnavailable, Undecodable
 from ..ports import Wakeups
-from ..register_project import load_project
+from .advancing import Advancing
 from .back_off import BackOff
 from .rounds import Outcome, Round, Rounds
 from .tenure import LeaseLost
@@ -71,6 +68,7 @@ class Driver:
         self._open_runs = open_runs
         self._back_off = back_off or BackOff()
         self._effects = UnderWay(max_agents, self._back_off)
+        self._advancing = Advancing(shop)
         self._news: SimpleQueue[str] = SimpleQueue()
         self._stopping = Flag()
         self._lock = Lock()
@@ -82,6 +80,7 @@ class Driver:
     def start(self) -> None:
         """Begin to drive. What the log held before is found by the sweep that comes first."""
         position = self._shop.runs.log.head()
+        self._shop.runs.states.following = self._advancing
         for work in (lambda: self._listen(position), self._loop):
             thread = Thread(target=work, daemon=True, name="driver")
             thread.start()
@@ -90,6 +89,7 @@ class Driver:
     def stop(self) -> None:
         """On return no effect is under way and no agent of this process is alive; the log has what is left to do."""
         self._stopping.set()
+        self._shop.runs.states.following = None
         self._shop.close()
         for thread in list(self._threads):
             thread.join(CLOSE_SECONDS)
@@ -261,22 +261,13 @@ class Driver:
                 self._abandoned.discard(effect.id)
 
     def _advance(self, root: str) -> Run:
+        """Decide what follows and was not decided with what it follows from: others stored that, or the run was not ours."""
         for _ in range(MAX_STEPS):
-            run = self._shop.runs.run(root)
-            # Only a correction can need to know who else is on the team.
-            team = self._team(run) if run.open_directives() else ()
-            if not self._shop.decide(root, lambda found, team=team: advance(found, self._shop.now(), team)):
-                return self._shop.runs.run(root)
+            run, now = self._shop.runs.run(root), self._shop.now()
+            if not self._advancing.drafts(run, now):
+                return run
+            self._shop.decide(root, lambda found, now=now: self._advancing.drafts(found, now))
         raise RuntimeError(f"run {root} does not come to rest")
-
-    def _team(self, run: Run) -> tuple[Member, ...]:
-        """Return who can take over in a run, each with the full id of the model that they would work with."""
-        team = load_project(run.project_id, self._shop.runs.log).team
-        resolve = self._shop.agents.resolve
-        return tuple(
-            msgspec.structs.replace(member, model_id=resolve(member.model_id) if member.model_id else None)
-            for member in team
-        )
 
     def _begin(self, effect: Effect) -> bool:
         begins = self._effects.begin(effect, lambda: self._shop.tenure.holds(effect.run_id))
