@@ -3,13 +3,12 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from operator import attrgetter
 from threading import Condition, Lock
 
-from ..application.log_port import Answered, AnswerKey, Proposal, Stored
+from ..application.log_port import Answered, AnswerKey, Proposal, Stored, Tell
 from ..application.ports import Announce, Clock
 from ..domain.event import Event
 from ..domain.log import LOG_STREAM
@@ -238,14 +237,14 @@ class InTurn:
             self._announce(outcome.facts[-1].position)
         return outcome
 
-    def submit(self, proposal: Proposal) -> Future[Stored]:
+    def submit(self, proposal: Proposal, tell: Tell) -> None:
         """Do it now: nothing here takes long."""
-        future = Future[Stored]()
         try:
-            future.set_result(self.append(proposal))
+            stored = self.append(proposal)
         except Exception as error:  # noqa: BLE001 - whoever waits for the outcome is told
-            future.set_exception(error)
-        return future
+            tell(error)
+        else:
+            tell(stored)
 
     def close(self) -> None:
         """Nothing waits here."""

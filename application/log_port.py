@@ -1,7 +1,6 @@
 """The event log: what is appended, what is read, and what can go wrong with either."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from datetime import datetime
 from typing import Protocol
 
@@ -159,6 +158,10 @@ class Stored(msgspec.Struct, frozen=True):
     is_repeat: bool = False
 
 
+#: Takes the outcome of a proposal.
+Tell = Callable[[Stored | Exception], None]
+
+
 class Conflict(Exception):
     """What the decision rests on has changed. Nothing was stored: look, and decide again."""
 
@@ -240,8 +243,12 @@ class EventLog(LogProofs, Protocol):
         """
         ...
 
-    def submit(self, proposal: Proposal) -> "Future[Stored]":
-        """Do the same for somebody who must not be kept waiting: the outcome is what `append` returns or raises."""
+    def submit(self, proposal: Proposal, tell: "Tell") -> None:
+        """
+        Do the same for somebody who must not be kept waiting: *tell* is given what `append` returns or raises.
+
+        It is called by the thread that writes, and must neither block nor raise.
+        """
         ...
 
     def hand_on(self, follower: Callable[[Sequence[Fact]], None]) -> None:

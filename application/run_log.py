@@ -1,7 +1,6 @@
 """Decide about runs: what waits is decided by the writer, on the runs as the log has them at that moment."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 
 import msgspec
 
@@ -10,7 +9,7 @@ from ..domain.rejected import Busy, RunNotFound
 from ..domain.run import Run, deletion_stream, plan_stream
 from ..domain.topology import with_topology
 from .caller import Answer, Caller
-from .log_port import Append, Conflict, EventLog, Fence, Stored
+from .log_port import Append, Conflict, EventLog, Fence, Tell
 from .ports import Clock
 from .states import States
 
@@ -111,9 +110,9 @@ class RunLog:
                     look()
         raise Busy
 
-    def submit(self, root: str, decision: Decision, by: Caller, answer: Answering | None = None) -> Future[Stored]:
-        """Do the same for somebody who must not be kept waiting, and rests on nothing outside."""
-        return self.log.submit(Deciding(root, decision, by, self.states, self.clock, answer))
+    def submit(self, root: str, decision: Decision, by: Caller, tell: Tell, answer: Answering | None = None) -> None:
+        """Do the same for somebody who must not be kept waiting, and rests on nothing outside; see the log."""
+        self.log.submit(Deciding(root, decision, by, self.states, self.clock, answer), tell)
 
     def forget(self, root: str) -> None:
         """Let go of a run whose words are erased: the next fold is from the log, and finds none."""

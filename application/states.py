@@ -1,13 +1,16 @@
-"""The runs that a process keeps folded: values, so a batch that fails leaves them as they were, and readers see no other."""
+"""The runs and projects that a process keeps folded: values, so a batch that fails leaves them as they were."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import reduce
 from threading import Lock
 from typing import Protocol
 
 from ..domain.event import Fact
 from ..domain.fold import evolve, replay
+from ..domain.project import Project, project_stream
+from ..domain.project import evolve as evolve_project
 from ..domain.run import Run
 from .log_port import Append, EventLog, Undecodable
 
@@ -43,8 +46,11 @@ class States:
         #: Every run that is kept has all of its facts up to `_position`; it may have later ones.
         self._kept = OrderedDict[str, Run]()
         self._position = 0
+        #: The projects of these runs, in the same way.
+        self._projects: dict[str, Project] = {}
         #: What the batch that is being decided has made of them.
         self._batch: dict[str, Run] = {}
+        self._project_batch: dict[str, Project] = {}
 
     def read(self, root: str) -> Run:
         """Return the run as the log has it now, whoever asks. Raises Undecodable, LogUnavailable."""
@@ -76,6 +82,10 @@ class States:
         """Return the run as the batch that is being decided has it; None: it is not kept. For decisions alone."""
         return self._batch.get(root) or self._kept.get(root)
 
+    def project(self, project_id: str) -> Project:
+        """Return a project that a run belongs to as the batch has it. For decisions alone."""
+        return self._project_batch.get(project_id) or self._projects.get(project_id) or Project()
+
     # What the writer calls
 
     def load(self, root: str) -> None:
@@ -83,13 +93,16 @@ class States:
         with self._lock:
             if not self._kept:
                 self._position = self._log.head()
-            if root in self._kept:
+            run = self._kept.get(root)
+            if run is not None and run.project_id in self._projects:
                 self._kept.move_to_end(root)
                 return
         # Nobody stores anything through this process meanwhile: all up to `_position` is there to be read.
-        run = self._folded(root, None)
+        run = run or self._folded(root, None)
+        project = self._projects.get(run.project_id) or self._folded_project(run.project_id)
         with self._lock:
             self._keep(root, run)
+            self._projects[run.project_id] = project
 
     def meet(self, position: int, read: Read, limit: int | None = None) -> bool:
         """On True what is kept is as of the head; see States of the port."""
@@ -110,14 +123,24 @@ class States:
     def add(self, facts: Sequence[Fact]) -> None:
         """Take note of what the batch is about to store, all of it or, if that raises, nothing."""
         changed: dict[str, Run] = {}
+        projects: dict[str, Project] = {}
         for fact in facts:
             root = fact.root
-            if root is None or fact.root_sequence is None or fact.event.OUTPUT:
+            if root is None:
+                kind, _, project_id = fact.stream.partition("/")
+                project = (
+                    projects.get(project_id) or self._project_batch.get(project_id) or self._projects.get(project_id)
+                )
+                if kind == "project" and project is not None and project.version < fact.version:
+                    projects[project_id] = evolve_project(project, fact)
+                continue
+            if fact.root_sequence is None or fact.event.OUTPUT:
                 continue
             run = changed.get(root) or self.now(root)
             if run is not None and run.root_sequence < fact.root_sequence:
                 changed[root] = evolve(run, fact)
         self._batch.update(changed)
+        self._project_batch.update(projects)
 
     def leased(self, roots: Iterable[str]) -> Sequence[str]:
         """Return those of the runs whose leases `follow` rests on."""
@@ -143,6 +166,7 @@ class States:
     def settle(self, position: int | None) -> None:
         """Keep what the batch has made of the states; None: nobody knows, so keep nothing at all."""
         batch, self._batch = self._batch, {}
+        projects, self._project_batch = self._project_batch, {}
         if position is None:
             self._forget_all()
             return
@@ -150,9 +174,12 @@ class States:
             for root, run in batch.items():
                 if root in self._kept:
                     self._keep(root, run)
+            self._projects.update(projects)
             self._position = position
             while len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
+            if len(self._projects) > MAX_KEPT:
+                self._projects.clear()
 
     def _keep(self, root: str, run: Run) -> None:
         if run.exists:
@@ -162,7 +189,14 @@ class States:
     def _forget_all(self) -> None:
         with self._lock:
             self._kept.clear()
-            self._batch.clear()
+            self._projects.clear()
+            self._batch, self._project_batch = {}, {}
+
+    def _folded_project(self, project_id: str) -> Project:
+        project = Project()
+        while facts := self._log.read_stream(project_stream(project_id), project.version, PAGE):
+            project = reduce(evolve_project, facts, project)
+        return project
 
     def _folded(self, root: str, run: Run | None) -> Run:
         run = run or Run()

@@ -16,6 +16,7 @@ from .touched_files import LookedUp
 
 #: No plan has a subtask whose number is longer, and Python turns no text of any length into a number.
 MAX_SUBTASK_DIGITS = 9
+NOT_A_TASK = "That is a coordinator run. Steer it at /api/runs/{id}/steer, or name one of its tasks."
 NO_SUCH_TASK = "There is no such task, or no child run works on it yet."
 
 
@@ -87,11 +88,18 @@ def child_of_task(task_id: str, runs: RunLog) -> tuple[str, str]:
     if not colon:
         root = runs.root_of(task_id)
         if root == task_id:
-            raise RunNotFound("That is a coordinator run. Steer it at /api/runs/{id}/steer, or name one of its tasks.")
+            raise RunNotFound(NOT_A_TASK)
         return root, task_id
-    plan = runs.run(root).plan
+    return root, child_of(runs.run(root), task_id)
+
+
+def child_of(run: Run, task_id: str) -> str:
+    """Return the child run of a run's task: a child run's id, or `{coordinatorRunId}:{subtaskId}`. Raises RunNotFound."""
+    child_run_id, colon, number = task_id.partition(":")
+    if not colon:
+        return child_run_id
     is_number = number.isascii() and number.isdigit() and len(number) <= MAX_SUBTASK_DIGITS
-    subtask = plan.subtasks.get(int(number)) if plan and is_number else None
+    subtask = run.plan.subtasks.get(int(number)) if run.plan and is_number else None
     if subtask is None or subtask.child_run_id is None:
         raise RunNotFound(NO_SUCH_TASK)
-    return root, subtask.child_run_id
+    return subtask.child_run_id

@@ -6,7 +6,6 @@ import sqlite3
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,7 +35,7 @@ from ..adapters.postgres_views import PostgresViews
 from ..adapters.sqlite_log import SqliteRecorder, open_datastore
 from ..adapters.sqlite_views import SqliteViews
 from ..application.check_views import check
-from ..application.log_port import LogUnavailable, Proposal, Stored
+from ..application.log_port import LogUnavailable, Proposal, Stored, Tell
 from ..application.verdict import Finding, Verdict, rests_on
 from ..domain.catalogue import CATALOGUE
 from ..projections.catalogue import VIEWS
@@ -195,7 +194,7 @@ class NobodyWrites:
         """Refuse. Raises LogUnavailable."""
         raise LogUnavailable("this log was opened to be read")
 
-    def submit(self, proposal: Proposal) -> Future[Stored]:
+    def submit(self, proposal: Proposal, tell: Tell) -> None:
         """Refuse. Raises LogUnavailable."""
         raise LogUnavailable("this log was opened to be read")
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import structlog
 
-from ...application.log_port import LogRolledBack, LogUnavailable, Proposal, Stored
+from ...application.log_port import LogRolledBack, LogUnavailable, Proposal, Stored, Tell
 from ...application.ports import Announce
 from .stored_log import Commit
 from .writing import Outcome
@@ -49,21 +49,21 @@ UNOBSERVED = Unobserved()
 
 
 class Waiting:
-    """A proposal on its way, and the place where its caller waits for the outcome."""
+    """A proposal on its way, and who is told of its outcome."""
 
-    __slots__ = ("began", "outcome", "proposal")
+    __slots__ = ("began", "is_settled", "proposal", "tell")
 
-    def __init__(self, proposal: Proposal) -> None:
+    def __init__(self, proposal: Proposal, tell: Tell) -> None:
         self.proposal = proposal
+        self.tell = tell
         self.began = monotonic()
-        self.outcome: Future[Stored] = Future()
+        self.is_settled = False
 
-    def settle(self, outcome: Outcome | Exception) -> None:
-        """Hand the outcome to the caller."""
-        if isinstance(outcome, Stored):
-            self.outcome.set_result(outcome)
-        else:
-            self.outcome.set_exception(outcome)
+    def settle(self, outcome: Outcome) -> None:
+        """Hand the outcome over, once."""
+        if not self.is_settled:
+            self.is_settled = True
+            self.tell(outcome)
 
 
 class Sequencer:
@@ -92,7 +92,8 @@ class Sequencer:
             Conflict, AlreadyAnswered, Fenced, whatever the decision raises: nothing of this proposal was stored.
             LogUnavailable: it is not known whether the facts are stored; the same command id tells, later.
         """
-        waiting = Waiting(proposal)
+        future = Future[Outcome]()
+        waiting = Waiting(proposal, future.set_result)
         with self._freed:
             if not self._freed.wait_for(self._takes_more, PLACE_TIMEOUT_SECONDS):
                 raise LogUnavailable("too many commands are waiting to be stored")
@@ -105,17 +106,19 @@ class Sequencer:
                 self._put(waiting)
         if is_alone:
             self._write([waiting])
-        return waiting.outcome.result()
+        outcome = future.result()
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
-    def submit(self, proposal: Proposal) -> Future[Stored]:
-        """Return at once; the outcome is what `append` returns or raises."""
-        waiting = Waiting(proposal)
+    def submit(self, proposal: Proposal, tell: Tell) -> None:
+        """Return at once; *tell* is given what `append` returns or raises, by the thread that writes."""
+        waiting = Waiting(proposal, tell)
         with self._filled:
-            if self._closed or not self._takes_more():
-                waiting.settle(LogUnavailable("too many commands are waiting to be stored, or the event log is closed"))
-            else:
+            if not self._closed and len(self._queue) < MAX_WAITING:
                 self._put(waiting)
-        return waiting.outcome
+                return
+        waiting.settle(LogUnavailable("too many commands are waiting to be stored, or the event log is closed"))
 
     def _put(self, waiting: Waiting) -> None:
         self._queue.append(waiting)
@@ -149,8 +152,7 @@ class Sequencer:
             # A writer that dies of it would let everybody wait for ever, those who come later too.
             log.exception("a batch could not be settled; whether it is stored is not known")
             for waiting in batch:
-                if not waiting.outcome.done():
-                    waiting.settle(LogUnavailable(f"it is not known whether this is stored: {error}"))
+                waiting.settle(LogUnavailable(f"it is not known whether this is stored: {error}"))
         finally:
             with self._filled:
                 self._is_writing = False

@@ -1,11 +1,10 @@
 """The event log over any store that can lock its head: encode, sequence, decode."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from datetime import datetime
 from typing import Protocol, cast
 
-from ...application.log_port import Answered, Forged, Proposal, Stored, Undecodable
+from ...application.log_port import Answered, Forged, Proposal, Stored, Tell, Undecodable
 from ...application.ports import Clock
 from ...domain.event import Fact
 from .chain_check import ChainCheck, with_macs
@@ -37,7 +36,7 @@ class Sequencing(Protocol):
         """Return once the facts are durable. Raises what the proposal is refused for, and LogUnavailable."""
         ...
 
-    def submit(self, proposal: Proposal) -> Future[Stored]:
+    def submit(self, proposal: Proposal, tell: Tell) -> None:
         """Do the same without keeping the caller waiting."""
         ...
 
@@ -74,10 +73,10 @@ class StoredLog(StoredProofs):
         check_names(proposal)
         return self._sequencing.append(proposal).facts
 
-    def submit(self, proposal: Proposal) -> Future[Stored]:
-        """Do the same for somebody who must not be kept waiting."""
+    def submit(self, proposal: Proposal, tell: Tell) -> None:
+        """Do the same for somebody who must not be kept waiting; see the port. Raises ValueError."""
         check_names(proposal)
-        return self._sequencing.submit(proposal)
+        self._sequencing.submit(proposal, tell)
 
     def hand_on(self, follower: Callable[[Sequence[Fact]], None]) -> None:
         """Hand the facts that this process stores to a method; see the port."""

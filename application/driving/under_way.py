@@ -121,6 +121,8 @@ class UnderWay:
         """Return whether the effect is to be carried out now; it is under way from then on, until `finish`."""
         with self._ended:
             # Asked under the lock: whoever lets go of a run first says so, and then looks whether anything had begun.
+            if effect.id in self._running:
+                return False
             if self._draining or not may() or not self._can_begin(effect):
                 # Whoever cannot use a place does not wait for one in front of those who can.
                 self._waiting.pop(effect.id, None)

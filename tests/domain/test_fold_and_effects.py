@@ -134,10 +134,7 @@ def test_every_open_correction_is_found_by_how_far_it_is_and_a_closed_one_nowher
 
 
 def test_the_same_log_gives_the_same_decisions_whatever_the_hashes_of_this_process() -> None:
-    program = (
-        "from steersman.tests.domain.test_fold_and_effects import crowd, digest\n"
-        "print(digest(crowd()))"
-    )
+    program = "from steersman.tests.domain.test_fold_and_effects import crowd, digest\nprint(digest(crowd()))"
     said = {
         subprocess.run(
             [sys.executable, "-P", "-c", program],
