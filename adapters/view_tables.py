@@ -6,12 +6,13 @@ transaction begins, what it locks, and what its connections are.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from threading import local
 from typing import Any, Final, Protocol
 
 from ..application.ports import ViewRow
-from ..application.project_views import Changes, Head, StoredRows
+from ..application.project_views import Changes, Head, Placed, StoredRows
 from .position_waiters import PositionWaiters
 
 SELECT_HEADS: Final = "SELECT generation, version, position, active FROM view_heads WHERE view = ? ORDER BY generation"
@@ -84,6 +85,8 @@ class TableViews(ABC):
 
     def __init__(self) -> None:
         self._waiters = PositionWaiters()
+        #: The transaction that a thread has begun for several steps, and what they have changed.
+        self._shared = local()
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Statements]:
@@ -100,6 +103,48 @@ class TableViews(ABC):
     @abstractmethod
     def _extended(self, changes: Changes) -> None:
         """Do what is left to do once changes are stored."""
+
+    @contextmanager
+    def together(self) -> Generator[None]:
+        """Make one transaction of what this thread does in the block; see ViewStore."""
+        changes: dict[str, Placed | None] = {}
+        with self._writing() as statements:
+            self._shared.statements, self._shared.changes = statements, changes
+            try:
+                yield
+            finally:
+                self._shared.statements = None
+        self._stored(changes)
+
+    def rest(self, seconds: float) -> None:
+        """Return when the time is over, or as soon as somebody waits for a view."""
+        self._waiters.rest(seconds)
+
+    @contextmanager
+    def _transaction(self, changes: dict[str, Placed | None]) -> Generator[Statements]:
+        """Begin a transaction, or go on with the shared one; what is put into *changes* is told once it is stored."""
+        shared: Statements | None = getattr(self._shared, "statements", None)
+        if shared is not None:
+            yield shared
+            self._shared.changes.update(changes)
+            return
+        with self._writing() as statements:
+            yield statements
+        self._stored(changes)
+
+    def _stored(self, changes: Changes) -> None:
+        self._extended(changes)
+        self._waiters.progressed()
+
+    @contextmanager
+    def _looking(self) -> Generator[Statements]:
+        """Lend a connection for one statement: that of the shared transaction, if there is one."""
+        shared: Statements | None = getattr(self._shared, "statements", None)
+        if shared is not None:
+            yield shared
+            return
+        with self._reading() as statements:
+            yield statements
 
     def get(self, view: str, key: str) -> bytes | None:
         """Return a row's bytes as they were stored."""
@@ -123,12 +168,12 @@ class TableViews(ABC):
 
     def heads(self, view: str) -> Sequence[Head]:
         """Return the view's generations, the oldest first."""
-        with self._reading() as statements:
+        with self._looking() as statements:
             return heads_of(statements, view)
 
     def begin(self, view: str, version: int, *, beside: int | None) -> None:
         """Begin a generation at position 0; see ViewStore."""
-        with self._writing() as statements:
+        with self._transaction({}) as statements:
             self._alone(statements, view)
             heads = heads_of(statements, view)
             active = next((head.generation for head in heads if head.active), None)
@@ -140,25 +185,25 @@ class TableViews(ABC):
         self, view: str, generation: int, *, after: int, upto: int, fold: Callable[[StoredRows], Changes]
     ) -> bool:
         """Take a generation from *after* to *upto*; see ViewStore."""
-        with self._writing() as statements:
+        told: dict[str, Placed | None] = {}
+        with self._transaction(told) as statements:
             found = statements.run(SELECT_HEAD + self.HOLDING, view, generation)
             head = _head(found[0]) if found else None
             if head is None or head.position != after:
                 return False
             changes = fold(TableRows(statements, view, head))
+            told.update(changes)
             placed = [(view, generation, key, *place) for key, place in changes.items() if place]
             statements.run_many(INSERT_ROW, placed)
             removed = [(view, generation, key) for key, place in changes.items() if place is None]
             statements.run_many(DELETE_ROW, removed)
             # If we die before the commit, neither the rows nor this is stored.
             statements.run(UPDATE_POSITION, upto, view, generation)
-        self._extended(changes)
-        self._waiters.progressed()
         return True
 
     def swap(self, view: str, generation: int) -> bool:
         """Make the generation the active one; see ViewStore."""
-        with self._writing() as statements:
+        with self._transaction({}) as statements:
             heads = heads_of(statements, view, self.HOLDING)
             new = next((head for head in heads if head.generation == generation), None)
             old = next((head for head in heads if head.active), None)
@@ -167,12 +212,11 @@ class TableViews(ABC):
             if old is not None:
                 _drop(statements, view, old.generation)
             statements.run("UPDATE view_heads SET active = ? WHERE view = ? AND generation = ?", True, view, generation)
-        self._waiters.progressed()
         return True
 
     def drop(self, view: str, generation: int) -> None:
         """Forget a generation."""
-        with self._writing() as statements:
+        with self._transaction({}) as statements:
             _drop(statements, view, generation)
 
 

@@ -84,7 +84,7 @@ def child_of_task(task_id: str, runs: RunLog) -> tuple[str, str]:
 
     Raises RunNotFound: there is no such task, or no child run works on it yet.
     """
-    root, colon, number = task_id.partition(":")
+    root, colon, _ = task_id.partition(":")
     if not colon:
         root = runs.root_of(task_id)
         if root == task_id:

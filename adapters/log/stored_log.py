@@ -11,6 +11,7 @@ from .chain_check import ChainCheck, with_macs
 from .event_codec import EventCodec, StoredRow, stored_time
 from .numbering import check_names
 from .proofs import StoredProofs
+from .recent_facts import RecentFacts
 from .recorder import Order, Recorder
 from .sealing import UNSEALED, Ring, Sealing, Unsealed
 from .writing import ANSWERS_KEPT, Outcome, Writing
@@ -65,7 +66,9 @@ class StoredLog(StoredProofs):
         self._codec = codec
         self._clock = clock
         self._chain = ChainCheck(recorder, sealing.ring) if sealing.ring is not None else None
+        self._recent = RecentFacts()
         self._writing = Writing(recorder, codec, clock, sealing, self.read, self._stored)
+        self._writing.hand_on(self._recent.add)
         self._sequencing = sequenced(self._writing.commit)
 
     def append(self, proposal: Proposal) -> Sequence[Fact]:
@@ -113,20 +116,25 @@ class StoredLog(StoredProofs):
     def erase_texts(self, runs: Sequence[str], *, output_only: bool = False, before: datetime | None = None) -> int:
         """Forget the words, and their salts, of these runs for good; return how many texts were erased."""
         bound = None if before is None else stored_time(before)
-        return self._recorder.erase(runs, output_only=output_only, before=bound)
+        return self._erased(self._recorder.erase(runs, output_only=output_only, before=bound))
 
     def erase_stream_texts(self, stream: str) -> int:
         """Forget the words, and their salts, of one stream for good; return how many texts were erased."""
-        return self._recorder.erase_stream(stream)
+        return self._erased(self._recorder.erase_stream(stream))
 
     def erase_tree_texts(self, root: str) -> int:
         """Forget the words, and their salts, of a coordinator's tree for good; return how many texts were erased."""
-        return self._recorder.erase_tree(root)
+        return self._erased(self._recorder.erase_tree(root))
 
     def close(self) -> None:
         """Finish the appends that were accepted, accept no more, and release the store."""
         self._sequencing.close()
         self._recorder.close()
+
+    def _erased(self, texts: int) -> int:
+        """Keep no words in memory of what was erased."""
+        self._recent.forget()
+        return texts
 
     def _stored(self, rows: Sequence[StoredRow]) -> Stored:
         """Return what an earlier append had stored as these rows."""
@@ -134,8 +142,10 @@ class StoredLog(StoredProofs):
         receipts = self.receipts([fact.position for fact in facts])
         return Stored(facts, [receipts[fact.position] for fact in facts], is_repeat=True)
 
-    def _read(self, order: Order, name: str, after: int, limit: int) -> list[Fact]:
+    def _read(self, order: Order, name: str, after: int, limit: int) -> Sequence[Fact]:
         """Return facts, none of which stands where it was not written."""
+        if order == "position" and (found := self._recent.after(after, limit)):
+            return found
         rows, last = self._recorder.rows(order, name, after, limit), max(after, 0)
         if self._chain is not None and order == "position" and rows and rows[0].position != last + 1:
             raise self._alarmed(Forged(last + 1, None, "it is gone"))

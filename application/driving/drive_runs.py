@@ -36,6 +36,8 @@ from .under_way import EffectState, Held, UnderWay
 
 SWEEP_SECONDS = 30.0
 POLL_SECONDS = 1.0
+#: How long the driver waits for more news after it has looked at some.
+TICK_SECONDS = 0.01
 CLOSE_SECONDS = 20.0
 #: More steps than any log allows in a row; a decision that repeats itself is a fault, not progress.
 MAX_STEPS = 10_000
@@ -169,8 +171,12 @@ class Driver:
                 outcomes = self._sweep()
                 outcomes.extend(self._attempt(root) for root in self._all_news())
                 self._rounds.add(outcomes, time.monotonic() - swept, self._shop.now().isoformat())
-            for root in self._next_news():
+            news = self._next_news()
+            for root in news:
                 self._attempt(root)
+            if news:
+                # Under load the news of several commits is looked at once.
+                self._stopping.wait(TICK_SECONDS)
 
     def _sweep(self) -> list[Outcome]:
         try:
