@@ -31,6 +31,9 @@ CLOSED = frozenset[DirectiveStatus]({"applied", "superseded", "needs_attention",
 #: What is said to an agent with its next turn, and asks for nothing else.
 WORDS = frozenset[Verb]({"guidance", "send", "amend"})
 
+#: How far it is for a target that has yet to hear of it.
+UNHEARD = frozenset[TargetState]({"outstanding", "initiated"})
+
 #: How often the effect of a directive may fail before a person has to look at it.
 MAX_EXECUTIONS = 3
 
@@ -206,25 +209,20 @@ class Directive(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def only_waits(self) -> bool:
-        """Whether it is decided, is nothing but words, and some target has yet to hear them: until then nothing follows."""
-        return (
-            self.action == "in_place_steer"
-            and self.direct
-            and self.verb in WORDS
-            and not self.afresh
-            and self.open
-            and not self.delivered
-        )
+        """Whether it is nothing but words that some target has yet to hear: once it is decided, nothing follows before."""
+        if not self.direct or self.verb not in WORDS or self.status in CLOSED or self.afresh:
+            return False
+        return self.action in (None, "in_place_steer") and not self.delivered
 
     @property
     def unheard(self) -> frozenset[str]:
         """The targets that have yet to hear of it."""
-        return frozenset(child for child, state in self.targets.items() if state in ("outstanding", "initiated"))
+        return frozenset(child for child, state in self.targets.items() if state in UNHEARD)
 
     @property
     def delivered(self) -> bool:
         """Whether no target is left to deliver it to."""
-        return all(state in ("confirmed", "ended") for state in self.targets.values())
+        return UNHEARD.isdisjoint(self.targets.values())
 
     @property
     def confirmed(self) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from functools import reduce
 
 import msgspec
+from immutables import Map
 
 from . import asking, child_run, outcome_spec, work_plan
 from . import assembly as assembling
@@ -19,6 +20,9 @@ from .run import CoordinatorStarted, Run, RunStatus
 from .run_records import RunArchived, RunDeleted, RunErased
 from .work_plan import PlanStatus, Subtask, SubtaskMoved, WorkPlanMade
 
+#: What is said about directives, always on the coordinator's feed: by far the most facts of a run that is steered much.
+STEERING = (SteeringReceived, SteeringDecided, DirectiveMoved, RevisionExecution)
+
 
 def evolve(run: Run, fact: Fact) -> Run:
     """Add one fact to the state. Total: a fact is never refused here."""
@@ -31,6 +35,8 @@ def evolve(run: Run, fact: Fact) -> Run:
     event = fact.event
     if isinstance(event, Unknown):
         return msgspec.structs.replace(run, unknown_topic=run.unknown_topic or event.topic)
+    if isinstance(event, STEERING):
+        return _evolve_steering(run, event, fact.position, at)
     if isinstance(event, RunDeleted | RunErased | RunArchived):
         return _evolve_record(run, event, at)
     if isinstance(event, EffectHeld | EffectReleased):
@@ -41,8 +47,6 @@ def evolve(run: Run, fact: Fact) -> Run:
         return msgspec.structs.replace(run, plan=work_plan.planned(event))
     if isinstance(event, SubtaskMoved):
         return _evolve_subtask(run, event)
-    if isinstance(event, SteeringReceived | SteeringDecided | DirectiveMoved | RevisionExecution):
-        return _evolve_steering(run, event, fact.position, at)
     return _evolve_coordinator(run, fact, at)
 
 
@@ -109,8 +113,9 @@ def _with_directive(run: Run, directive: Directive) -> Run:
     key, before = directive.directive_id, run.directives.get(directive.directive_id)
     if directive is before:
         return run
+    only_waits = directive.only_waits
     waited = before.unheard if before is not None and before.only_waits else frozenset[str]()
-    waits = directive.unheard if directive.only_waits else frozenset[str]()
+    waits = directive.unheard if only_waits else frozenset[str]()
     waiting = run.waiting
     for child in waited - waits:
         left = tuple(other for other in waiting[child] if other != key)
@@ -123,12 +128,8 @@ def _with_directive(run: Run, directive: Directive) -> Run:
             ids if newest else sorted(ids, key=lambda i: directive.position if i == key else run.directives[i].position)
         )
         waiting = waiting.set(child, tuple(behind))
-    pending = run.pending
-    if directive.open and not directive.only_waits:
-        if directive.position not in pending:
-            pending = {**pending, directive.position: key}
-    elif directive.position in pending:
-        pending = {position: other for position, other in pending.items() if other != key}
+    pending = _listed(run.pending, directive, is_in=directive.open and not only_waits)
+    undecided = _listed(run.undecided, directive, is_in=only_waits and directive.action is None)
     needs_attention = directive.status == "needs_attention"
     unresolved = run.unresolved
     if needs_attention != (key in unresolved):
@@ -137,9 +138,16 @@ def _with_directive(run: Run, directive: Directive) -> Run:
         run,
         directives=run.directives.set(key, directive),
         pending=pending,
+        undecided=undecided,
         waiting=waiting,
         unresolved=unresolved,
     )
+
+
+def _listed(listed: Map[int, str], directive: Directive, *, is_in: bool) -> Map[int, str]:
+    if is_in == (directive.position in listed):
+        return listed
+    return listed.set(directive.position, directive.directive_id) if is_in else listed.delete(directive.position)
 
 
 def _evolve_subtask(run: Run, event: SubtaskMoved) -> Run:
@@ -198,7 +206,7 @@ def _close_gate(run: Run) -> Run:
 
 
 def _charge(run: Run, event: SteeringDecided) -> Run:
-    if run.plan is None:
+    if run.plan is None or not (event.charged or event.rotated_from):
         return run
     plan = work_plan.change_subtasks(
         run.plan,

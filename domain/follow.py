@@ -35,7 +35,8 @@ def follow(run: Run, at: datetime, team: Sequence[Member]) -> Sequence[Draft]:
     # While the whole run is being stopped, nothing else is carried out: the stop supersedes it.
     pending = run.pending_directives()
     stops = tuple(directive for directive in pending if directive.stops_run)
-    looked_at = stops or in_order((*pending, *_for_the_finished(run)))
+    undecided = (run.directives[directive_id] for directive_id in run.undecided.values())
+    looked_at = stops or in_order((*pending, *undecided, *_for_the_finished(run)))
     for place, directive in enumerate(looked_at):
         if directive.direct and directive.action is None:
             # What rests on nothing but its own words is decided together with all that is like it.
@@ -52,7 +53,7 @@ def _for_the_finished(run: Run) -> Iterable[Directive]:
         return ()
     done = (part.child_run_id for part in run.plan.subtasks.values() if part.status in SATISFIED)
     ids = {directive_id for child_id in done for directive_id in run.waiting.get(child_id or "", ())}
-    return (run.directives[directive_id] for directive_id in ids)
+    return (run.directives[directive_id] for directive_id in ids - {*run.undecided.values()})
 
 
 def close_all(run: Run, status: DirectiveStatus, reason: str, *, but: str | None = None) -> Sequence[Draft]:

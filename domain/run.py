@@ -83,7 +83,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     #: Every correction that was ever received. In no order: see `received`.
     directives: Map[str, Directive] = Map()
     #: The open ones, but for those that only wait for a child to hear them, by the position of their receipt.
-    pending: Mapping[int, str] = {}
+    pending: Map[int, str] = Map()
+    #: Of those that only wait: the ones about which nothing is decided yet, in the same way.
+    undecided: Map[int, str] = Map()
     #: Those that only wait, by each child that has yet to hear them, in the order of receipt.
     waiting: Map[str, tuple[str, ...]] = Map()
     #: Those that wait for a person to say what becomes of them.

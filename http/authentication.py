@@ -1,5 +1,6 @@
 """Who is asking: a bearer token says it, or the request ends here."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -37,6 +38,7 @@ class BearerAuthentication(AbstractAuthenticationMiddleware):
         self._limiter = CapacityLimiter(MAX_LOOKUPS)
         #: Whose they are, and until when, on the monotonic clock.
         self._good: dict[str, tuple[Principal, float]] = {}
+        self._looks: dict[str, asyncio.Future[Principal | None]] = {}
 
     async def authenticate_request(self, connection: ASGIConnection[Any, Any, Any, Any]) -> AuthenticationResult:
         """Return the principal of the request's token. Raises Unauthorized."""
@@ -52,12 +54,23 @@ class BearerAuthentication(AbstractAuthenticationMiddleware):
         return AuthenticationResult(user=principal, auth=lambda: authenticate() is not None)
 
     async def _looked_up(self, raw: str, authenticate: Callable[[], tuple[str, Scope] | None]) -> Principal:
+        """Return whose the token is, from one look for all who show it at this moment. Raises Unauthorized."""
+        look = self._looks.get(raw)
+        if look is None:
+            look = self._looks[raw] = asyncio.ensure_future(self._look_up(raw, authenticate))
+            look.add_done_callback(lambda _: self._looks.pop(raw, None))
+        principal = await asyncio.shield(look)  # whoever leaves takes the answer from nobody else
+        if principal is None:
+            raise Unauthorized
+        return principal
+
+    async def _look_up(self, raw: str, authenticate: Callable[[], tuple[str, Scope] | None]) -> Principal | None:
         self._good.pop(raw, None)
         until = time.monotonic() + GOOD_SECONDS
         found = await to_thread.run_sync(authenticate, limiter=self._limiter)
         # A token that was issued before its name was reserved must not decide under it.
         if found is None or is_reserved(found[0]):
-            raise Unauthorized
+            return None
         user, scope = found
         principal = Principal(user=user, scope=scope)
         if len(self._good) >= MAX_GOOD:

@@ -223,7 +223,7 @@ class Asking:
         """
         with self.held(), self._metrics.command():
             by, runs = self._caller(self.key), self.services.runs
-            outcome = await self._answers.of(lambda tell: runs.submit(root, decision, by, tell, lambda *_: told))
+            outcome = await self._answers.of(lambda tell: runs.submit(root, decision, by, tell, lambda _, __: told))
         if isinstance(outcome, AlreadyAnswered) and self.key is not None:
             return self._replay(self.key, outcome.answered, None)
         if isinstance(outcome, Exception):

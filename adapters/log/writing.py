@@ -7,7 +7,7 @@ from weakref import WeakMethod, WeakSet
 
 import structlog
 
-from ...application.log_port import AlreadyAnswered, Append, Fenced, Proposal, States, Stored
+from ...application.log_port import AlreadyAnswered, Append, Fenced, LogUnavailable, Proposal, States, Stored
 from ...application.ports import Clock
 from ...domain.event import Event, Fact
 from .event_codec import EventCodec, StoredRow, stored_time
@@ -31,7 +31,7 @@ Outcome = Stored | Exception
 log = structlog.get_logger(__name__)
 
 
-class TooFarBehind(Exception):
+class TooFarBehind(LogUnavailable):
     """Others have stored so much that it is to be read before the head is taken."""
 
 
@@ -85,6 +85,8 @@ class Writing:
         self._stored = stored
         self._numbers = Numbers()
         self._states = WeakSet[States]()
+        #: By command id: what the batch that is being decided is about to store.
+        self._batch: dict[str, Stored] = {}
         self._followers: list[WeakMethod[Callable[[Sequence[Fact]], None]]] = []
 
     def hand_on(self, follower: Callable[[Sequence[Fact]], None]) -> None:
@@ -119,7 +121,7 @@ class Writing:
                 raise
             self._tell(facts)
             return [outcomes[n] for n in range(len(batch))]
-        raise TooFarBehind
+        raise TooFarBehind("others store faster than this process reads")
 
     def _loaded(self, batch: Sequence[Proposal]) -> Iterator[tuple[int, Outcome]]:
         """Load the states that the batch is about, before the head is held; return the outcomes of those who have none."""
@@ -134,6 +136,7 @@ class Writing:
         now = self._clock.now()
         since = stored_time(now - ANSWERS_KEPT)
         facts: list[Fact] = []
+        self._batch = {}
         with self._recorder.transaction() as transaction:
             known = transaction.known(self._wanted(batch, states), since)
             self._numbers.meet(known.head)
@@ -211,8 +214,8 @@ class Writing:
             # be refused because of them, or be told of its own answer.
             if stored := known.commands.get(proposal.command_id):
                 return self._stored(stored)
-            if again := [fact for fact in facts if fact.command_id == proposal.command_id]:
-                return Stored(again)
+            if again := self._batch.get(proposal.command_id):
+                return again
             if proposal.key is not None and proposal.key in known.answers:
                 return AlreadyAnswered(known.answers[proposal.key])
             fence = proposal.fence
@@ -232,7 +235,8 @@ class Writing:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this one's, and the others go on
             return error
         facts += new
-        return Stored(new)
+        stored_now = self._batch[append.command_id] = Stored(new)
+        return stored_now
 
     def _news(self, after: int) -> Iterator[Sequence[Fact]]:
         while page := self._read(after):  # ends: what is stored at the head, which is held or was read before

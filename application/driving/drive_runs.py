@@ -15,8 +15,9 @@ from threading import Lock, Thread
 import structlog
 
 from ...domain.assembly import WorktreesRemoved
+from ...domain.directive import WORDS, DirectiveMoved, SteeringDecided, SteeringReceived
 from ...domain.effects import Effect, EndTurn, next_effects
-from ...domain.event import Fact, Text
+from ...domain.event import Event, Fact, Text
 from ...domain.held import DRIVE, EffectHeld, EffectReleased, EffectRetried
 from ...domain.hold import drive_id, hold, release_drive
 from ...domain.leases import LeaseTaken
@@ -150,7 +151,7 @@ class Driver:
                 while facts := self._shop.runs.log.read(position, PAGE):
                     for root in _to_be_tried(facts):
                         self._effects.try_now(root, self._shop.now())
-                    for root in _with_news(facts):
+                    for root in self._with_news(facts):
                         self._look_at(root)
                     position = facts[-1].position
             except Undecodable as undecodable:
@@ -186,6 +187,19 @@ class Driver:
             log.exception("the open runs could not be listed; the next sweep tries again")
             return ["failed"]
         return []
+
+    def _with_news(self, facts: Sequence[Fact]) -> set[str]:
+        """Return the runs about which there may be something to do: none for a fact that only says that all is done."""
+        told, roots = set[str](), set[str]()
+        for fact in facts:
+            if fact.root and not fact.event.OUTPUT and not isinstance(fact.event, NO_NEWS):
+                (told if _are_words(fact.event) else roots).add(fact.root)
+        for root in told - roots:
+            # Whoever works with the agent looks for them itself. Only what others received is to be decided here.
+            run = self._shop.runs.states.kept(root)
+            if run is None or run.undecided or run.pending:
+                roots.add(root)
+        return roots
 
     def _look_at(self, root: str) -> None:
         """Drive a run that is ours; see to it that somebody drives one that is not."""
@@ -371,6 +385,14 @@ def _to_be_tried(facts: Sequence[Fact]) -> set[str]:
     return {fact.root for fact in facts if fact.root and isinstance(fact.event, EffectRetried)}
 
 
-def _with_news(facts: Sequence[Fact]) -> set[str]:
-    """Return the runs about which there may be something to do: none for a fact that only says that all is done."""
-    return {fact.root for fact in facts if fact.root and not fact.event.OUTPUT and not isinstance(fact.event, NO_NEWS)}
+def _are_words(event: Event) -> bool:
+    """Whether a fact is about words that wait for an agent to hear them, on their way there."""
+    match event:
+        case SteeringReceived():
+            return event.direct and event.verb in WORDS and bool(event.targets)
+        case DirectiveMoved(status="queued"):
+            return event.kind in WORDS
+        case SteeringDecided(decision="in_place_steer", phase=None):
+            return event.attempt == 0
+        case _:
+            return False

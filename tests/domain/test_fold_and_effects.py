@@ -109,7 +109,7 @@ def test_folding_many_corrections_costs_about_as_much_for_each() -> None:
         for name in Run.__struct_fields__
         if getattr(fleet.run, name) is not getattr(before, name) and getattr(fleet.run, name) != getattr(before, name)
     ]
-    assert set(changed) <= {"directives", "pending", "versions", "root_sequence"}
+    assert set(changed) <= {"directives", "undecided", "waiting", "versions", "root_sequence"}
     kept = [d for d in before.directives if fleet.run.directives[d] is before.directives[d]]
     assert len(kept) == 100
 
@@ -128,6 +128,7 @@ def test_every_open_correction_is_found_by_how_far_it_is_and_a_closed_one_nowher
         assert [d.position for d in every] == sorted(d.position for d in every)
         assert run.open_directives() == tuple(d for d in every if d.open)
         assert run.pending_directives() == tuple(d for d in every if d.open and not d.only_waits)
+        assert {*run.undecided.values()} == {d.directive_id for d in every if d.only_waits and d.action is None}
         for child in run.children:
             assert run.open_for(child) == tuple(d for d in every if d.open and child in d.targets)
         assert run.unresolved == {d.directive_id for d in every if d.status == "needs_attention"}
