@@ -1,10 +1,11 @@
 """
 Named points at which a process of this product kills itself, so that tests can show that nothing is lost there.
 
-`STEERSMAN_CRASH_AT` names one, as `lost|stored TOPIC [STATE] [N]`: at the N-th append (from 1) of a fact with this
-topic, and this `state` or `decision` if one is named. `lost` dies with the append not yet made, `stored` with it
-durable and not yet acknowledged. Or as `at POINT [N]`: when one of `POINTS`, between two changes of files, is reached
-for the N-th time. Without the variable nothing of this is there; one that names no point refuses the start.
+`STEERSMAN_CRASH_AT` names one, as `lost|committed|stored TOPIC [STATE] [N]`: with the batch that holds the N-th fact (from
+1) of this topic, and this `state` or `decision` if one is named. `lost` dies in its transaction before anything is
+written, `committed` once it is durable and before its checkpoint is in the file, `stored` with both done and nobody told.
+Or as `at POINT [N]`: when one of `POINTS`, between two changes of files, is reached for the N-th time. Without the variable
+nothing of this is there; one that names no point refuses the start.
 """
 
 import os
@@ -13,8 +14,15 @@ from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any, cast
 
-from ..application.log_port import Append, EventLog
-from ..domain.event import Event, Fact
+import msgspec
+
+from ..application.ports import Clock
+from .log.event_codec import Envelope
+from .log.head import Head
+from .log.numbering import FactRow, Numbered
+from .log.recorder import Recorder
+from .log.sealing import Sealing
+from .log.stored_log import Opens
 
 VARIABLE = "STEERSMAN_CRASH_AT"
 #: Every hop between two changes of files.
@@ -45,16 +53,20 @@ class UnknownPoint(ValueError):
     """`STEERSMAN_CRASH_AT` names no point at which this process could die."""
 
 
-def with_crash_point(log: EventLog, environment: Mapping[str, str] = os.environ) -> EventLog:
-    """Return the log, or one that dies where the environment says."""
+def with_crash_point(opens: Opens, environment: Mapping[str, str] = os.environ) -> Opens:
+    """Return what opens the log, or one that dies where the environment says."""
     wanted = environment.get(VARIABLE, "").split()
     if not wanted:
-        return log
+        return opens
     if wanted[0] == "at" and wanted[1:2] and wanted[1] in POINTS:
-        return log
-    if wanted[0] in ("lost", "stored") and len(wanted) >= 2:
-        return cast(EventLog, CrashingLog(log, wanted))
-    raise UnknownPoint(f"{VARIABLE} names no point to crash at: {' '.join(wanted)!r}")
+        return opens
+    if wanted[0] not in ("lost", "committed", "stored") or len(wanted) < 2:
+        raise UnknownPoint(f"{VARIABLE} names no point to crash at: {' '.join(wanted)!r}")
+
+    def opened(recorder: Recorder, clock: Clock) -> Sealing:
+        return cast(Sealing, CrashingSealing(opens(recorder, clock), wanted))
+
+    return opened
 
 
 class _Reached:
@@ -81,40 +93,40 @@ def reached(point: str, environment: Mapping[str, str] = os.environ) -> None:
         die()
 
 
-class CrashingLog:
-    """An event log that kills its process at one append."""
+class CrashingSealing:
+    """What seals the log's batches, and kills its process with one of them."""
 
-    def __init__(self, log: EventLog, wanted: Sequence[str]) -> None:
-        self._log = log
-        self._lock = Lock()
+    def __init__(self, sealing: Sealing, wanted: Sequence[str]) -> None:
+        self._sealing = sealing
         self._when, self._topic = wanted[:2]
         self._state = next((word for word in wanted[2:] if not word.isdigit()), None)
         self._left = next((int(word) for word in wanted[2:] if word.isdigit()), 1)
+        self._dies = False
 
-    def append(self, append: Append) -> Sequence[Fact]:
-        """Append, and die before it or after it if this is the one."""
-        dies = any(self._matches(draft.event) for draft in append.drafts) and self._is_the_one()
-        if dies and self._when == "lost":
+    def seal(self, numbered: Numbered) -> None:
+        """Seal, and die if this is the batch to be lost."""
+        self._sealing.seal(numbered)
+        for row in numbered.facts:
+            if row.topic == self._topic and self._matches(row):
+                self._left -= 1
+                self._dies = self._dies or self._left == 0
+        if self._dies and self._when == "lost":
             die()
-        facts = self._log.append(append)
-        if dies:
-            die()
-        return facts
 
-    def _is_the_one(self) -> bool:
-        # Others append meanwhile: whoever looked at the count again after the append might find it passed.
-        with self._lock:
-            self._left -= 1
-            return self._left == 0
+    def publish(self, head: Head) -> None:
+        """Publish, and die before or after it if this is the batch."""
+        if self._dies and self._when == "committed":
+            die()
+        self._sealing.publish(head)
+        if self._dies:
+            die()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
+        return getattr(self._sealing, name)
 
-    def _matches(self, event: Event) -> bool:
-        if event.TOPIC != self._topic:
-            return False
-        said = {getattr(event, name, None) for name in ("state", "decision", "status", "verb")}
-        return self._state is None or self._state in said
+    def _matches(self, row: FactRow) -> bool:
+        said = msgspec.json.decode(msgspec.json.decode(row.state, type=Envelope).payload)
+        return self._state is None or self._state in [said.get(n) for n in ("state", "decision", "status", "verb")]
 
 
 def die() -> None:

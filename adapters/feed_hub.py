@@ -220,13 +220,13 @@ class FeedHub:
             return True
         if not facts:
             return False
-        frames = [LiveFrame(fact) for fact in facts]
-        by_run: dict[str, list[LiveFrame]] = {}
-        for frame in frames:
-            if frame.fact.run is not None:
-                by_run.setdefault(frame.fact.run, []).append(frame)
         # A client that subscribes now either gets these, or finds `position` behind them, and them in the log.
         with self._lock:
+            frames = [LiveFrame(fact) for fact in facts] if self._queues else []
+            by_run: dict[str, list[LiveFrame]] = {}
+            for frame in frames:
+                if frame.fact.run is not None:
+                    by_run.setdefault(frame.fact.run, []).append(frame)
             for queue in list(self._queues):
                 if wanted := frames if queue.run is None else by_run.get(queue.run):
                     self._hand_over(queue, wanted)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from threading import Condition, Lock
 
-from ..application.log_port import Answered
+from ..application.log_port import Answered, AnswerKey, Proposal, Stored, Tell
 from ..application.ports import Announce, Clock
 from ..domain.event import Event
 from ..domain.log import LOG_STREAM
@@ -16,9 +16,10 @@ from .audit.entry import ENTRY_COLUMNS, Entry, entry_of
 from .log.event_codec import EventCodec, StoredRow, StoredText
 from .log.head import Head
 from .log.keys import LogKeys, new_keys
-from .log.numbering import AnswerKey, AnswerRow, FactRow, Known, Numbered, Prepared, Stored, Wanted, answered
+from .log.numbering import AnswerRow, FactRow, Known, Numbered, Wanted, answered
+from .log.recorder import Order, Transaction
 from .log.sealing import UNSEALED, OneKey, Sealed, Sealing, signer_of
-from .log.stored_log import Order, Recorder, StoredLog, Transaction, commit_batch
+from .log.stored_log import Commit, StoredLog
 
 
 class SystemClock:
@@ -219,24 +220,31 @@ class MemoryRecorder:
 
 
 class InTurn:
-    """Appends one after the other, each in its caller's thread."""
+    """Proposals one after the other, each in its caller's thread."""
 
-    def __init__(
-        self, recorder: Recorder, clock: Clock, announce: Announce | None, sealing: Sealing = UNSEALED
-    ) -> None:
-        self._recorder = recorder
-        self._clock = clock
+    def __init__(self, commit: Commit, announce: Announce | None) -> None:
+        self._commit = commit
         self._announce = announce
-        self._sealing = sealing
+        self._lock = Lock()
 
-    def append(self, prepared: Prepared) -> Stored:
-        """Return once the facts are stored. Raises Conflict, AlreadyAnswered."""
-        (outcome,) = commit_batch(self._recorder, [prepared], self._clock.now(), self._sealing)
+    def append(self, proposal: Proposal) -> Stored:
+        """Return once the facts are stored. Raises what the proposal is refused for."""
+        with self._lock:
+            (outcome,) = self._commit([proposal])
         if not isinstance(outcome, Stored):
             raise outcome
-        if self._announce is not None and outcome.rows:
-            self._announce(outcome.rows[-1].position)
+        if self._announce is not None and outcome.facts:
+            self._announce(outcome.facts[-1].position)
         return outcome
+
+    def submit(self, proposal: Proposal, tell: Tell) -> None:
+        """Do it now: nothing here takes long."""
+        try:
+            stored = self.append(proposal)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the outcome is told
+            tell(error)
+        else:
+            tell(stored)
 
     def close(self) -> None:
         """Nothing waits here."""
@@ -254,8 +262,11 @@ class MemoryLog(StoredLog):
         recorder: MemoryRecorder | None = None,
     ) -> None:
         recorder = recorder or MemoryRecorder(new_keys())
-        sequencing = InTurn(recorder, clock, announce, recorder.sealing)
-        super().__init__(recorder, EventCodec(catalogue), sequencing, clock)
+        super().__init__(
+            recorder, EventCodec(catalogue), lambda commit: InTurn(commit, announce), clock, recorder.sealing
+        )
+        # Nobody else can change these lists, and no fact of theirs names the keys.
+        self._chain = None
 
 
 def _stored(fact: FactRow) -> StoredRow:

@@ -50,6 +50,15 @@ class MemoryViews:
         self._views: dict[str, tuple[MemoryGeneration, ...]] = {}
         self._waiters = PositionWaiters()
 
+    @contextmanager
+    def together(self) -> Generator[None]:
+        """Do each step by itself: nothing here takes long."""
+        yield
+
+    def rest(self, seconds: float) -> None:
+        """Return when the time is over, or as soon as somebody waits for a view."""
+        self._waiters.rest(seconds)
+
     def get(self, view: str, key: str) -> bytes | None:
         """Return a row's bytes as they were stored."""
         active = self._active(view)

@@ -14,6 +14,12 @@ class PositionWaiters:
     def __init__(self) -> None:
         self._changed = Condition()
         self._changes = 0
+        self._waiting = 0
+
+    def rest(self, seconds: float) -> None:
+        """Return when the time is over, or as soon as somebody waits."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting > 0, seconds)
 
     def progressed(self) -> None:
         """Wake every waiter: some view has a new position."""
@@ -23,7 +29,18 @@ class PositionWaiters:
 
     def wait(self, position_now: Callable[[], int], position: int, timeout_seconds: float) -> bool:
         """Return True as soon as *position_now* answers *position* or more, False when the time is over before."""
-        deadline = monotonic() + timeout_seconds
+        if position_now() >= position:
+            return True
+        with self._changed:
+            self._waiting += 1
+            self._changed.notify_all()
+        try:
+            return self._wait(position_now, position, monotonic() + timeout_seconds)
+        finally:
+            with self._changed:
+                self._waiting -= 1
+
+    def _wait(self, position_now: Callable[[], int], position: int, deadline: float) -> bool:
         while True:
             seen = self._changes  # before the look, so that progress between look and sleep is not slept through
             if position_now() >= position:

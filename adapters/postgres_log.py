@@ -10,17 +10,16 @@ from eventsourcing.postgres import PostgresApplicationRecorder, PostgresDatastor
 from psycopg import Connection, Cursor
 from psycopg.rows import DictRow, TupleRow, dict_row, tuple_row
 
-from ..application.log_port import LogUnavailable
+from ..application.log_port import Answered, LogUnavailable
 from ..domain.event import Event
 from .log.event_codec import StoredRow
 from .log.head import Head, edge_bytes
 from .log.numbering import Known, Numbered, Wanted
+from .log.recorder import Transaction, translated
 from .log.rows import (
     DELETE_ANSWERS,
-    INSERT_ANSWER,
     LIBRARY_COLUMNS,
     NODE_COLUMNS,
-    SELECT_ANSWER,
     SELECT_HEAD,
     LogRows,
     answer_rows,
@@ -28,12 +27,10 @@ from .log.rows import (
     head_values,
     library_rows,
     node_rows,
-    read_answer,
     stored_head,
     text_rows,
 )
 from .log.sequenced_log import Opening, SequencedLog
-from .log.stored_log import Transaction, translated
 from .postgres_address import noticing
 from .postgres_statements import native, read_sql
 
@@ -49,6 +46,8 @@ MAX_CONNECTIONS = 16
 SCHEMA = read_sql("postgres_log")
 KNOWN = read_sql("postgres_known")
 WRITE = read_sql("postgres_write")
+ANSWERS = read_sql("postgres_answers")
+KEEP_ANSWERS = read_sql("postgres_keep_answers")
 
 # Every query of the log goes by an index, so one plan is right for all values and all lengths of the log, also one that
 # was made while the tables were empty. To make it anew for every append takes longer than all the rest.
@@ -103,20 +102,28 @@ class PostgresTransaction:
 
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection
+        self._head: Head | None = None
 
     def known(self, wanted: Wanted, answers_since: str) -> Known:
         """Return what the log holds of *wanted*."""
-        self._sent("BEGIN")
-        # Whoever gets the row sees, from its next statement on, all that its predecessors committed.
-        head = self._sent(f"{SELECT_HEAD} FOR UPDATE")
+        head: Cursor[TupleRow] | None = None
+        if self._head is None:
+            self._sent("BEGIN")
+            # Whoever gets the row sees, from its next statement on, all that its predecessors committed.
+            head = self._sent(f"{SELECT_HEAD} FOR UPDATE")
         names = {name: getattr(wanted, name) for name in ("streams", "runs", "roots", "commands", "leases")}
         numbers = self._sent(KNOWN, names)
-        answers = {key: self._sent(native(SELECT_ANSWER), (*key, answers_since)) for key in wanted.answers}
-        known = _known(stored_head(head.fetchall()), numbers.fetchall())
-        for key, found in answers.items():
-            answer = read_answer(found.fetchone())
-            if answer is not None:
-                known.answers[key] = answer
+        answers = None
+        if wanted.answers:
+            asked = [list(column) for column in zip(*wanted.answers, strict=True)]
+            answers = self._sent(ANSWERS, (*asked, answers_since))
+        if head is not None:
+            self._head = stored_head(head.fetchall())
+        assert self._head is not None
+        known = _known(self._head, numbers.fetchall())
+        for *key, body_digest, status, answer, position in answers.fetchall() if answers else ():
+            found = Answered(body_digest=body_digest, status=status, answer=answer, position=position)
+            known.answers[key[0], key[1], key[2], key[3]] = found
         return known
 
     def write(self, numbered: Numbered, now: str, answers_since: str) -> None:
@@ -127,8 +134,7 @@ class PostgresTransaction:
         self._sent(WRITE, (*values, *head_values(numbered.head)))
         if numbered.answers:
             self._sent(native(DELETE_ANSWERS), (answers_since,))
-            with self._connection.cursor() as cursor:
-                cursor.executemany(native(INSERT_ANSWER), answer_rows(numbered, now))
+            self._sent(KEEP_ANSWERS, [list(column) for column in zip(*answer_rows(numbered, now), strict=True)])
 
     def commit(self) -> None:
         """Send the end of the transaction; it is over when the pipeline is left without an error."""

@@ -138,8 +138,12 @@ SHAPES: tuple[Shape, ...] = (
 
 def redact(text: str) -> str:
     """Return *text* with every known secret shape replaced by `[redacted]`; what is not one stays as it is."""
+    if not text:
+        return text
     lowered = text.lower()
     for shape in SHAPES:
-        if any(mark in lowered for mark in shape.marks):
-            text = shape.pattern.sub(shape.replacement, text)
+        for mark in shape.marks:
+            if mark in lowered:
+                text = shape.pattern.sub(shape.replacement, text)
+                break
     return text

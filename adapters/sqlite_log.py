@@ -21,6 +21,7 @@ from ..domain.event import Event
 from .log.event_codec import StoredRow
 from .log.head import edge_bytes
 from .log.numbering import Known, Numbered, Wanted
+from .log.recorder import Transaction, translated
 from .log.rows import (
     DELETE_ANSWERS,
     FACT_COLUMNS,
@@ -42,7 +43,6 @@ from .log.rows import (
     text_rows,
 )
 from .log.sequenced_log import Opening, SequencedLog
-from .log.stored_log import Transaction, translated
 from .schema_steps import read_steps
 from .sqlite_schema import READER_PATIENCE_MILLISECONDS, empty_journal, take_steps
 

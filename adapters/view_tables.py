@@ -6,8 +6,9 @@ transaction begins, what it locks, and what its connections are.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from threading import local
 from typing import Any, Final, Protocol
 
 from ..application.ports import ViewRow
@@ -84,6 +85,8 @@ class TableViews(ABC):
 
     def __init__(self) -> None:
         self._waiters = PositionWaiters()
+        #: The transaction that a thread has begun for several steps.
+        self._shared = local()
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Statements]:
@@ -104,6 +107,42 @@ class TableViews(ABC):
     @abstractmethod
     def tidy(self) -> None:
         """Keep no copy of what was forgotten; see ViewStore."""
+
+    @contextmanager
+    def together(self) -> Generator[None]:
+        """Make one transaction of what this thread does in the block; see ViewStore."""
+        with self._writing() as statements:
+            self._shared.statements = statements
+            try:
+                yield
+            finally:
+                self._shared.statements = None
+        self._waiters.progressed()
+
+    def rest(self, seconds: float) -> None:
+        """Return when the time is over, or as soon as somebody waits for a view."""
+        self._waiters.rest(seconds)
+
+    @contextmanager
+    def _transaction(self) -> Generator[Statements]:
+        """Begin a transaction, or go on with the shared one; whoever waits is told once it is stored."""
+        shared: Statements | None = getattr(self._shared, "statements", None)
+        if shared is not None:
+            yield shared
+            return
+        with self._writing() as statements:
+            yield statements
+        self._waiters.progressed()
+
+    @contextmanager
+    def _looking(self) -> Generator[Statements]:
+        """Lend a connection for one statement: that of the shared transaction, if there is one."""
+        shared: Statements | None = getattr(self._shared, "statements", None)
+        if shared is not None:
+            yield shared
+            return
+        with self._reading() as statements:
+            yield statements
 
     def get(self, view: str, key: str) -> bytes | None:
         """Return a row's bytes as they were stored."""
@@ -127,12 +166,12 @@ class TableViews(ABC):
 
     def heads(self, view: str) -> Sequence[Head]:
         """Return the view's generations, the oldest first."""
-        with self._reading() as statements:
+        with self._looking() as statements:
             return heads_of(statements, view)
 
     def begin(self, view: str, version: int, *, beside: int | None) -> None:
         """Begin a generation at position 0; see ViewStore."""
-        with self._writing() as statements:
+        with self._transaction() as statements:
             self._alone(statements, view)
             heads = heads_of(statements, view)
             active = next((head.generation for head in heads if head.active), None)
@@ -151,7 +190,7 @@ class TableViews(ABC):
         forgets: bool = False,
     ) -> bool:
         """Take a generation from *after* to *upto*; see ViewStore."""
-        with self._writing() as statements:
+        with self._transaction() as statements:
             found = statements.run(SELECT_HEAD + self.HOLDING, view, generation)
             head = _head(found[0]) if found else None
             if head is None or head.position != after:
@@ -165,12 +204,11 @@ class TableViews(ABC):
                 self._forgetting(statements)
             # If we die before the commit, neither the rows nor this is stored.
             statements.run(UPDATE_POSITION, upto, view, generation)
-        self._waiters.progressed()
         return True
 
     def swap(self, view: str, generation: int) -> bool:
         """Make the generation the active one; see ViewStore."""
-        with self._writing() as statements:
+        with self._transaction() as statements:
             heads = heads_of(statements, view, self.HOLDING)
             new = next((head for head in heads if head.generation == generation), None)
             old = next((head for head in heads if head.active), None)
@@ -179,12 +217,11 @@ class TableViews(ABC):
             if old is not None:
                 self._drop(statements, view, old.generation)
             statements.run("UPDATE view_heads SET active = ? WHERE view = ? AND generation = ?", True, view, generation)
-        self._waiters.progressed()
         return True
 
     def drop(self, view: str, generation: int) -> None:
         """Forget a generation."""
-        with self._writing() as statements:
+        with self._transaction() as statements:
             self._drop(statements, view, generation)
 
     def _drop(self, statements: Statements, view: str, generation: int) -> None:

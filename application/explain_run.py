@@ -245,7 +245,7 @@ def _people(run: Run) -> Iterator[Wait]:
     if run.plan is not None and run.plan.status == "assembly_blocked":
         what = f"The plan is blocked ({run.plan.status_reason}); correct it or stop it."
         yield Wait(who="person", what=what, request=f"POST {at}/steer")
-    for directive in run.directives.values():
+    for directive in run.received():
         if directive.status == "needs_attention":
             what = f"Directive {directive.directive_id} could not be carried out: retry or abandon it."
             yield Wait(who="person", what=what, request=f"POST {at}/steering/{directive.directive_id}/resolve")

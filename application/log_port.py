@@ -1,13 +1,16 @@
 """The event log: what is appended, what is read, and what can go wrong with either."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
 import msgspec
 
 from ..domain.event import Draft, Fact
-from .proofs_port import LogProofs
+from .proofs_port import LogProofs, Receipt
+
+#: What makes a request one request: principal, method, path and idempotency key.
+AnswerKey = tuple[str, str, str, str]
 
 
 class Idempotency(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,9 +60,110 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
     #: Of a driver that shares the log with others: store this only while nobody has taken the run over.
     fence: Fence | None = None
 
+    @property
+    def key(self) -> AnswerKey | None:
+        """The identity of the request, if it has an idempotency key."""
+        row = self.idempotency
+        return None if row is None else (row.principal, row.method, row.path, row.key)
+
+    @property
+    def states(self) -> "States | None":
+        """Nothing: what is to be stored is decided already."""
+        return None
+
+    @property
+    def root(self) -> str | None:
+        """No run: the versions that the decision saw are named instead."""
+        return None
+
+    def decide(self) -> "Append":
+        """Return what is to be stored."""
+        return self
+
+
+class Proposal(Protocol):
+    """A command that waits for the writer: what has to be known before it is decided, and the decision."""
+
+    @property
+    def command_id(self) -> str:
+        """Made before it waits, so that it is recognised after a commit of which nobody knows."""
+        ...
+
+    @property
+    def key(self) -> AnswerKey | None:
+        """The identity of the request, if it has an idempotency key."""
+        ...
+
+    @property
+    def fence(self) -> Fence | None:
+        """What entitles a driver to it."""
+        ...
+
+    @property
+    def states(self) -> "States | None":
+        """What the decision reads."""
+        ...
+
+    @property
+    def root(self) -> str | None:
+        """The run that the decision is about."""
+        ...
+
+    def decide(self) -> Append | None:
+        """
+        Return what is to be stored, None for nothing. Nobody else writes meanwhile, so it blocks for nothing.
+
+        Called again, on other states, where a commit failed. What it raises its caller is told.
+        """
+        ...
+
+
+class States(Protocol):
+    """What a process keeps of the log to decide on. The writer's thread alone calls these, one batch after the other."""
+
+    def load(self, root: str) -> None:
+        """On return the run is kept, as far as it was stored when this was called. Raises Undecodable, LogUnavailable."""
+        ...
+
+    def meet(self, position: int, read: Callable[[int], Iterator[Sequence[Fact]]], limit: int | None = None) -> bool:
+        """
+        On True what is kept is as of the head, which is at *position*. *read* gives what was stored after one, in pages.
+
+        False: more than *limit* facts would have to be read for it.
+        """
+        ...
+
+    def add(self, facts: Sequence[Fact]) -> None:
+        """Take note of what the batch is about to store."""
+        ...
+
+    def follow(self, now: datetime) -> Iterator[Append]:
+        """Return what follows from the states that the batch has changed; each is noted, or not, before the next is asked for."""
+        ...
+
+    def leased(self, roots: Iterable[str]) -> Sequence[str]:
+        """Return those of the batch's runs whose leases `follow` rests on: this process drives them."""
+        ...
+
+    def settle(self, position: int | None) -> None:
+        """Keep what the batch has made of the states, up to this position; None: nobody knows, so keep nothing at all."""
+        ...
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """What an append came to: its facts, in the log, and their receipts. `is_repeat`: an earlier one had stored them."""
+
+    facts: Sequence[Fact]
+    receipts: Sequence[Receipt] = ()
+    is_repeat: bool = False
+
+
+#: Takes the outcome of a proposal.
+Tell = Callable[[Stored | Exception], None]
+
 
 class Conflict(Exception):
-    """A stream is no longer at the version that the decision saw. Nothing was stored: decide again on a fresh fold."""
+    """What the decision rests on has changed. Nothing was stored: look, and decide again."""
 
 
 class Fenced(Exception):
@@ -123,9 +227,9 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
 class EventLog(LogProofs, Protocol):
     """The one append-only log. What it has once returned, it returns for ever, byte for byte."""
 
-    def append(self, append: Append) -> Sequence[Fact]:
+    def append(self, proposal: Proposal) -> Sequence[Fact]:
         """
-        Store the drafts as consecutive facts; on return they are durable and visible to every reader.
+        Decide, and store the drafts as consecutive facts; on return they are durable and visible to every reader.
 
         A reader that has seen position N has seen, or can read, every fact below N.
 
@@ -135,6 +239,24 @@ class EventLog(LogProofs, Protocol):
             Fenced: the run is leased to another process.
             LogUnavailable: the store cannot be reached; whether the facts are stored is known on the
                 next append with the same command_id, which then answers the facts that are stored.
+            Exception: whatever the decision raises.
+        """
+        ...
+
+    def submit(self, proposal: Proposal, tell: "Tell") -> None:
+        """
+        Do the same for somebody who must not be kept waiting: *tell* is given what `append` returns or raises.
+
+        It is called by the thread that writes, and must neither block nor raise.
+        """
+        ...
+
+    def hand_on(self, follower: Callable[[Sequence[Fact]], None]) -> None:
+        """
+        Hand the facts that this process stores to a method of somebody, for as long as there is somebody.
+
+        In commit order, right after each commit, from the thread that writes: it must neither block nor raise. What other
+        processes store is not among them, so whoever finds a gap reads the log.
         """
         ...
 

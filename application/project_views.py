@@ -17,6 +17,7 @@ What is deleted is forgotten all the same, and with it its quarantine, whose rea
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import msgspec
@@ -93,6 +94,18 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 class ViewStore(Views, Protocol):
     """Where views are kept. Every method is one transaction and may be called by any number of processes."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """
+        Make one transaction of what the calling thread does in the block.
+
+        When it is left by an error nothing is stored; whoever was promised something before has to ask again.
+        """
+        ...
+
+    def rest(self, seconds: float) -> None:
+        """Return when the time is over, or as soon as somebody in this process waits for a view to come further."""
+        ...
 
     def heads(self, view: str) -> Sequence[Head]:
         """Return the view's generations, the oldest first."""

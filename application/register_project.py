@@ -12,7 +12,8 @@ from .git_port import Repositories, RepositoryState, RepositoryUnusable
 from .log_port import Conflict, EventLog
 from .look import looked
 from .ports import Clock
-from .run_log import MAX_ATTEMPTS, PAGE
+from .run_log import MAX_ATTEMPTS
+from .states import PAGE
 
 
 class ProjectExists(Rejected):

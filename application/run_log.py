@@ -1,36 +1,65 @@
-"""Decide about runs: fold the tree, decide, append, and on a lost race do it again from a fresh fold."""
+"""Decide about runs: what waits is decided by the writer, on the runs as the log has them at that moment."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from threading import Lock, RLock
 
 import msgspec
 
 from ..domain.event import Draft, Fact
-from ..domain.fold import replay
 from ..domain.rejected import Busy, RunNotFound
 from ..domain.run import Run, deletion_stream, plan_stream
 from ..domain.topology import with_topology
 from .caller import Answer, Caller
-from .log_port import Conflict, EventLog
+from .log_port import Append, Conflict, EventLog, Fence, Tell
 from .ports import Clock
+from .states import States
 
-#: How often a decision is taken again because others changed what it was based on.
+#: How often somebody looks again, because what a decision rests on had changed meanwhile.
 MAX_ATTEMPTS = 8
-#: How many runs are kept folded; others are folded from the log when they are asked for.
-MAX_KEPT = 512
-PAGE = 500
 
+#: Pure, as it is called while nobody else can write. Raises Conflict to be called again once somebody has looked.
 Decision = Callable[[Run], Sequence[Draft]]
 Answering = Callable[[Run, Sequence[Draft]], Answer]
 
 
-class _Kept:
-    """A run as far as it is folded, and the lock under which it is decided about."""
+class Deciding:
+    """A Proposal about one run."""
 
-    def __init__(self) -> None:
-        self.lock = RLock()
-        self.run = Run()
+    def __init__(
+        self, root: str, decision: Decision, by: Caller, states: States, clock: Clock, answer: Answering | None
+    ) -> None:
+        self.root = root
+        self.states = states
+        self.by = by
+        self._decision = decision
+        self._clock = clock
+        self._answer = answer
+
+    @property
+    def command_id(self) -> str:
+        """The caller's."""
+        return self.by.command_id
+
+    @property
+    def fence(self) -> Fence | None:
+        """What entitles a driver to it."""
+        return self.by.fence
+
+    @property
+    def key(self) -> tuple[str, str, str, str] | None:
+        """The identity of the request, if it has an idempotency key and there is an answer to be kept for it."""
+        key = self.by.key
+        return None if key is None or self._answer is None else (self.by.principal, key.method, key.path, key.key)
+
+    def decide(self) -> Append | None:
+        """Return what is to be stored. Raises RunNotFound, Conflict, and what the decision raises."""
+        run = self.states.now(self.root)
+        if run is None or not run.exists or (run.deleted and not self.by.is_service):
+            raise RunNotFound
+        drafts = with_topology(run, self._decision(run))
+        if not drafts:
+            return None
+        told = self._answer(run, drafts) if self._answer else None
+        return self.by.append(drafts, expected_versions(run, drafts), self._clock.now(), told)
 
 
 class RunLog:
@@ -39,14 +68,11 @@ class RunLog:
     def __init__(self, log: EventLog, clock: Clock) -> None:
         self.log = log
         self.clock = clock
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._lock = Lock()
+        self.states = States(log)
 
     def run(self, root: str) -> Run:
         """Return the run as the log has it now. Raises RunNotFound."""
-        kept = self._keep(root)
-        with kept.lock:
-            run = self._fold(root, kept)
+        run = self.states.read(root)
         if not run.exists:
             raise RunNotFound
         return run
@@ -58,53 +84,39 @@ class RunLog:
             raise RunNotFound
         return first[0].root
 
-    def decide(self, root: str, decision: Decision, by: Caller, answer: Answering | None = None) -> Sequence[Fact]:
+    def decide(
+        self,
+        root: str,
+        decision: Decision,
+        by: Caller,
+        answer: Answering | None = None,
+        look: Callable[[], object] | None = None,
+    ) -> Sequence[Fact]:
         """
         Append what *decision* makes of the run; on return it is durable. A decision for nothing appends nothing.
 
-        Decisions about one tree are taken one after the other in this process; against other processes the
-        expected versions decide, and the loser decides again.
+        *look* is called whenever the decision found that what was looked up outside is no longer so; then it is taken again.
 
         Raises:
             RunNotFound: there is no such run.
-            Busy: others won MAX_ATTEMPTS times.
+            Busy: that was so MAX_ATTEMPTS times.
             AlreadyAnswered: the caller's idempotency key was used before.
         """
-        kept = self._keep(root)
-        with kept.lock:
-            for _ in range(MAX_ATTEMPTS):
-                run = self._fold(root, kept)
-                if not run.exists or (run.deleted and not by.is_service):
-                    raise RunNotFound
-                drafts = with_topology(run, decision(run))
-                if not drafts:
-                    return ()
-                told = answer(run, drafts) if answer else None
-                append = by.append(drafts, expected_versions(run, drafts), self.clock.now(), told)
-                try:
-                    return self.log.append(append)
-                except Conflict:
-                    continue
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                return self.log.append(Deciding(root, decision, by, self.states, self.clock, answer))
+            except Conflict:
+                if look is not None:
+                    look()
         raise Busy
+
+    def submit(self, root: str, decision: Decision, by: Caller, tell: Tell, answer: Answering | None = None) -> None:
+        """Do the same for somebody who must not be kept waiting, and rests on nothing outside; see the log."""
+        self.log.submit(Deciding(root, decision, by, self.states, self.clock, answer), tell)
 
     def forget(self, root: str) -> None:
         """Let go of a run whose words are erased: the next fold is from the log, and finds none."""
-        with self._lock:
-            self._kept.pop(root, None)
-
-    def _keep(self, root: str) -> _Kept:
-        with self._lock:
-            kept = self._kept.setdefault(root, _Kept())
-            self._kept.move_to_end(root)
-            while len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
-            return kept
-
-    def _fold(self, root: str, kept: _Kept) -> Run:
-        # Until nothing comes: a page also ends before a fact that cannot be decoded, and the next read says so.
-        while facts := self.log.read_tree(root, kept.run.root_sequence, PAGE):
-            kept.run = replay(facts, kept.run)
-        return kept.run
+        self.states.forget(root)
 
 
 def expected_versions(run: Run, drafts: Sequence[Draft]) -> dict[str, int]:

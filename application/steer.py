@@ -12,10 +12,11 @@ from ..domain.steering import SteerRun, SteerWorker
 from .caller import Caller
 from .git_port import Repositories
 from .run_log import Answering, RunLog
-from .touched_files import looked_up
+from .touched_files import LookedUp
 
 #: No plan has a subtask whose number is longer, and Python turns no text of any length into a number.
 MAX_SUBTASK_DIGITS = 9
+NOT_A_TASK = "That is a coordinator run. Steer it at /api/runs/{id}/steer, or name one of its tasks."
 NO_SUCH_TASK = "There is no such task, or no child run works on it yet."
 
 
@@ -28,17 +29,14 @@ def steer_run(
     answer: Answering | None = None,
 ) -> Sequence[Fact]:
     """Put a correction of a run on the log; on return its receipt is durable. Raises what `steering.steer_run` raises."""
-    run = runs.run(root)
-    # Only at the gate it matters who has changed what.
-    of_gate = command.kind in ("redirect", "amend")
-    touched = looked_up(run, repositories) if of_gate and run.status == "awaiting_review" else None
+    touched = LookedUp(lambda: runs.run(root), repositories)
 
-    def decision(found: Run) -> Sequence[Draft]:
-        if not of_gate or found.status != "awaiting_review":
-            return steering.steer_run(found, command, {})
-        return steering.steer_run(found, command, (touched or looked_up(found, repositories))(found))
+    def decision(run: Run) -> Sequence[Draft]:
+        # Only at the gate it matters who has changed what.
+        of_gate = command.kind in ("redirect", "amend") and run.status == "awaiting_review"
+        return steering.steer_run(run, command, touched.of(run) if of_gate else {})
 
-    return runs.decide(root, decision, by, answer)
+    return runs.decide(root, decision, by, answer, touched.look)
 
 
 def steer_worker(
@@ -57,8 +55,15 @@ def request_changes(
     answer: Answering | None = None,
 ) -> Sequence[Fact]:
     """Put a person's request at the gate on the log. Raises what `steering.request_changes` raises."""
-    touched = looked_up(runs.run(root), repositories)
-    return runs.decide(root, lambda found: gate_signals.request_changes(found, command, touched(found)), by, answer)
+    touched = LookedUp(lambda: runs.run(root), repositories)
+    touched.look()
+    return runs.decide(
+        root,
+        lambda run: gate_signals.request_changes(run, command, touched.of(run)),
+        by,
+        answer,
+        touched.look,
+    )
 
 
 def resolve_directive(
@@ -79,15 +84,22 @@ def child_of_task(task_id: str, runs: RunLog) -> tuple[str, str]:
 
     Raises RunNotFound: there is no such task, or no child run works on it yet.
     """
-    root, colon, number = task_id.partition(":")
+    root, colon, _ = task_id.partition(":")
     if not colon:
         root = runs.root_of(task_id)
         if root == task_id:
-            raise RunNotFound("That is a coordinator run. Steer it at /api/runs/{id}/steer, or name one of its tasks.")
+            raise RunNotFound(NOT_A_TASK)
         return root, task_id
-    plan = runs.run(root).plan
+    return root, child_of(runs.run(root), task_id)
+
+
+def child_of(run: Run, task_id: str) -> str:
+    """Return the child run of a run's task: a child run's id, or `{coordinatorRunId}:{subtaskId}`. Raises RunNotFound."""
+    child_run_id, colon, number = task_id.partition(":")
+    if not colon:
+        return child_run_id
     is_number = number.isascii() and number.isdigit() and len(number) <= MAX_SUBTASK_DIGITS
-    subtask = plan.subtasks.get(int(number)) if plan and is_number else None
+    subtask = run.plan.subtasks.get(int(number)) if run.plan and is_number else None
     if subtask is None or subtask.child_run_id is None:
         raise RunNotFound(NO_SUCH_TASK)
-    return root, subtask.child_run_id
+    return subtask.child_run_id

@@ -7,6 +7,7 @@ from ..domain.run import Run
 from ..domain.work_plan import SATISFIED
 from .effects.workshop import Workshop
 from .git_port import Repositories
+from .log_port import Conflict
 from .look import looked
 
 
@@ -22,15 +23,26 @@ def touched_files(run: Run, repositories: Repositories) -> Touched:
     return touched
 
 
-def looked_up(run: Run, repositories: Repositories) -> Callable[[Run], Touched]:
-    """
-    Look the paths up now, and return a function that gives them for the run as it is when a decision is made.
+class LookedUp:
+    """The paths as they were looked up, for a decision that must not ask git itself: everybody waits for it."""
 
-    Git is asked before the decision, which keeps other decisions about the run waiting, and once more within it if the
-    children's work has changed meanwhile. Raises WorkspaceUnavailable, now and then.
-    """
-    commits, touched = _commits(run), looked(lambda: touched_files(run, repositories))
-    return lambda found: touched if _commits(found) == commits else looked(lambda: touched_files(found, repositories))
+    def __init__(self, read: Callable[[], Run], repositories: Repositories) -> None:
+        self._read = read
+        self._repositories = repositories
+        self._commits: object = None
+        self._touched: Touched = {}
+
+    def look(self) -> None:
+        """Look the paths up for the run as it is now. Raises WorkspaceUnavailable."""
+        run = self._read()
+        self._touched = looked(lambda: touched_files(run, self._repositories))
+        self._commits = _commits(run)
+
+    def of(self, run: Run) -> Touched:
+        """Return the paths. Raises Conflict if they were looked up for other work of the children, or not at all."""
+        if self._commits != _commits(run):
+            raise Conflict("the children's work has changed meanwhile")
+        return self._touched
 
 
 def _commits(run: Run) -> object:

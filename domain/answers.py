@@ -153,7 +153,7 @@ def tend(run: Run) -> Sequence[Draft]:
 def _grant_pending(run: Run) -> Sequence[Draft]:
     drafts: list[Draft] = []
     for child in run.children.values():
-        for request in child.requests.values():
+        for request in child.requests.values() if child.requests else ():
             if request.kind != "tool" or request.state != "pending":
                 continue
             source = granted(run, child, request.grant_key, request.tool_key)

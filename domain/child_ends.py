@@ -86,7 +86,7 @@ def end_badly(
         )
         last = (*last, run.coordinator(detected))
     attempt = subtask.recovery_attempts + 1
-    revises = any(not d.direct and child_run_id in d.targets for d in run.open_directives())
+    revises = any(not d.direct and child_run_id in d.targets for d in run.pending_directives())
     if end.way.then != "start afresh" or revises or attempt > MAX_RECOVERY_ATTEMPTS:
         # A revision that ended like this is no proof of it: what follows for its directive is decided as for any
         # child that fails under one, within the budget that the directive was charged for.
@@ -145,7 +145,7 @@ def dispatch_outdated_afresh(run: Run, child_run_id: str, at: datetime) -> Seque
 
 
 def _dispatch_fresh_said(run: Run, subtask: Subtask) -> Sequence[Draft]:
-    cause = next((d for d in reversed(tuple(run.directives.values())) if not d.direct and d.action is not None), None)
+    cause = next((d for d in reversed(run.received()) if not d.direct and d.action is not None), None)
     if cause is None:
         return ()
     decision = SteeringDecided(

@@ -28,6 +28,12 @@ TargetState = Literal["outstanding", "initiated", "confirmed", "ended"]
 #: A directive in one of these is closed; every accepted directive ends in exactly one of them.
 CLOSED = frozenset[DirectiveStatus]({"applied", "superseded", "needs_attention", "expired"})
 
+#: What is said to an agent with its next turn, and asks for nothing else.
+WORDS = frozenset[Verb]({"guidance", "send", "amend"})
+
+#: How far it is for a target that has yet to hear of it.
+UNHEARD = frozenset[TargetState]({"outstanding", "initiated"})
+
 #: How often the effect of a directive may fail before a person has to look at it.
 MAX_EXECUTIONS = 3
 
@@ -217,9 +223,21 @@ class Directive(msgspec.Struct, frozen=True, kw_only=True):
         return self.open and self.action == "in_place_steer" and self.targets.get(child_run_id) == "outstanding"
 
     @property
+    def only_waits(self) -> bool:
+        """Whether it is nothing but words that some target has yet to hear: once it is decided, nothing follows before."""
+        if not self.direct or self.verb not in WORDS or self.status in CLOSED or self.afresh:
+            return False
+        return self.action in (None, "in_place_steer") and not self.delivered
+
+    @property
+    def unheard(self) -> frozenset[str]:
+        """The targets that have yet to hear of it."""
+        return frozenset(child for child, state in self.targets.items() if state in UNHEARD)
+
+    @property
     def delivered(self) -> bool:
         """Whether no target is left to deliver it to."""
-        return all(state in ("confirmed", "ended") for state in self.targets.values())
+        return UNHEARD.isdisjoint(self.targets.values())
 
     @property
     def confirmed(self) -> bool:

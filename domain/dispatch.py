@@ -64,7 +64,7 @@ def next_child_id(run: Run, subtask: Subtask) -> str:
 def _give_up(run: Run, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
     lost = {s.subtask_id: s for s in plan.subtasks.values() if s.status in SETTLED - SATISFIED}
     drafts: list[Draft] = []
-    for subtask in plan.subtasks.values():
+    for subtask in plan.subtasks.values() if lost else ():
         missing = sorted(lost.keys() & set(subtask.depends_on))
         if subtask.status != "pending" or not missing:
             continue
@@ -113,7 +113,7 @@ def _new_child(run: Run, subtask: Subtask, child_id: str) -> Sequence[Draft]:
 
 def _complete(run: Run, plan: WorkPlan) -> Sequence[Draft]:
     statuses = [subtask.status for subtask in plan.subtasks.values()]
-    if any(status not in SETTLED for status in statuses):
+    if not SETTLED.issuperset(statuses):
         return ()
     event = ChildrenComplete(
         work_plan_id=plan.work_plan_id,
@@ -131,7 +131,7 @@ def _ineligible(plan: WorkPlan) -> tuple[Subtask, ...]:
 
 def _stuck(run: Run) -> bool:
     """Whether a correction could not be carried out and waits for a person to say what becomes of it."""
-    return any(directive.status == "needs_attention" for directive in run.directives.values())
+    return bool(run.unresolved)
 
 
 def _assemble(run: Run, plan: WorkPlan) -> Sequence[Draft]:

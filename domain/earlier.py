@@ -8,6 +8,6 @@ def earlier(run: Run, directive: Directive, child_run_id: str, *verbs: Verb) -> 
     """Return the open directives of these verbs that this child got before a directive."""
     return tuple(
         other
-        for other in run.open_directives()
+        for other in run.pending_directives()
         if other.position < directive.position and other.verb in verbs and child_run_id in other.targets
     )

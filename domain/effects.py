@@ -164,7 +164,7 @@ def _planning(run: Run) -> tuple[Effect, ...]:
 def _steering(run: Run) -> tuple[Effect, ...]:
     """What the decided directives call for outside; what they ask of agents goes with the children's next turns."""
     effects: list[Effect] = []
-    for directive in run.open_directives():
+    for directive in run.pending_directives():
         if directive.action is None or not directive.direct:
             continue
         if directive.verb in ("stop", "abort"):

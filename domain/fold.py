@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from functools import reduce
 
 import msgspec
+from immutables import Map
 
 from . import asking, child_run, outcome_spec, work_plan
 from . import assembly as assembling
@@ -11,7 +12,7 @@ from . import directive as steering
 from . import held as holding
 from .asking import ALWAYS, ApprovalResolved, AutopilotFailed, OptionsSet
 from .child_run import BaseRebuilt, RunCancelled, RunFailed, RunStarted, TurnInterrupted, WorktreePrepared, work_id
-from .directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
+from .directive import Directive, DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
 from .event import Event, Fact, Unknown
 from .gates import GateStarted
 from .held import EffectHeld, EffectReleased
@@ -20,18 +21,23 @@ from .run import CoordinatorStarted, Run, RunStatus
 from .run_records import RunArchived, RunDeleted, RunErased
 from .work_plan import PlanStatus, Subtask, SubtaskMoved, WorkPlanMade
 
+#: What is said about directives, always on the coordinator's feed: by far the most facts of a run that is steered much.
+STEERING = (SteeringReceived, SteeringDecided, DirectiveMoved, RevisionExecution)
+
 
 def evolve(run: Run, fact: Fact) -> Run:
     """Add one fact to the state. Total: a fact is never refused here."""
     run = msgspec.structs.replace(
         run,
-        versions={**run.versions, fact.stream: fact.version},
+        versions=run.versions.set(fact.stream, fact.version),
         root_sequence=fact.root_sequence or run.root_sequence,
     )
     at = fact.at.isoformat()
     event = fact.event
     if isinstance(event, Unknown):
         return msgspec.structs.replace(run, unknown_topic=run.unknown_topic or event.topic)
+    if isinstance(event, STEERING):
+        return _evolve_steering(run, event, fact.position, at)
     if isinstance(event, RunDeleted | RunErased | RunArchived):
         return _evolve_record(run, event, at)
     if isinstance(event, EffectHeld | EffectReleased):
@@ -42,8 +48,6 @@ def evolve(run: Run, fact: Fact) -> Run:
         return msgspec.structs.replace(run, plan=work_plan.planned(event))
     if isinstance(event, SubtaskMoved):
         return _evolve_subtask(run, event)
-    if isinstance(event, SteeringReceived | SteeringDecided | DirectiveMoved | RevisionExecution):
-        return _evolve_steering(run, event, fact.position, at)
     return _evolve_coordinator(run, fact, at)
 
 
@@ -64,8 +68,8 @@ def _evolve_child(run: Run, child_run_id: str, event: Event, at: str) -> Run:
         event = _with_foundation(run, known, event)
         child = child_run.evolve(known, event, at)
         if isinstance(event, child_run.TurnEnded) and known.turn is not None and not known.turn.started:
-            again = {key: steering.not_begun(directive, child_run_id) for key, directive in run.directives.items()}
-            run = msgspec.structs.replace(run, directives=again)
+            for directive in _unheard(run, child_run_id):
+                run = _with_directive(run, steering.not_begun(directive, child_run_id))
     else:
         return run
     run = msgspec.structs.replace(run, children={**run.children, child_run_id: child})
@@ -95,8 +99,56 @@ def _with_foundation(run: Run, child: child_run.ChildRun, event: Event) -> Event
 
 def _undeliverable(run: Run, child_run_id: str) -> Run:
     """Nothing can be delivered to this child any more."""
-    ended = {key: steering.ended_for(directive, child_run_id) for key, directive in run.directives.items()}
-    return msgspec.structs.replace(run, directives=ended)
+    for directive in _unheard(run, child_run_id):
+        run = _with_directive(run, steering.ended_for(directive, child_run_id))
+    return run
+
+
+def _unheard(run: Run, child_run_id: str) -> tuple[Directive, ...]:
+    """Return what may yet be delivered to a child: what is open, or may be opened again."""
+    return (*run.open_for(child_run_id), *(run.directives[directive_id] for directive_id in run.unresolved))
+
+
+def _with_directive(run: Run, directive: Directive) -> Run:
+    """Put a directive where it belongs by how far it is, and nowhere else."""
+    key, before = directive.directive_id, run.directives.get(directive.directive_id)
+    if directive is before:
+        return run
+    only_waits = directive.only_waits
+    waited = before.unheard if before is not None and before.only_waits else frozenset[str]()
+    waits = directive.unheard if only_waits else frozenset[str]()
+    waiting = run.waiting
+    for child in waited - waits:
+        left = tuple(other for other in waiting[child] if other != key)
+        waiting = waiting.set(child, left) if left else waiting.delete(child)
+    for child in waits - waited:
+        # One that waits again, because somebody had it tried again, has others behind it.
+        ids = (*waiting.get(child, ()), key)
+        newest = len(ids) < 2 or run.directives[ids[-2]].position < directive.position
+        behind = (
+            ids if newest else sorted(ids, key=lambda i: directive.position if i == key else run.directives[i].position)
+        )
+        waiting = waiting.set(child, tuple(behind))
+    pending = _listed(run.pending, directive, is_in=directive.open and not only_waits)
+    undecided = _listed(run.undecided, directive, is_in=only_waits and directive.action is None)
+    needs_attention = directive.status == "needs_attention"
+    unresolved = run.unresolved
+    if needs_attention != (key in unresolved):
+        unresolved = unresolved | {key} if needs_attention else unresolved - {key}
+    return msgspec.structs.replace(
+        run,
+        directives=run.directives.set(key, directive),
+        pending=pending,
+        undecided=undecided,
+        waiting=waiting,
+        unresolved=unresolved,
+    )
+
+
+def _listed(listed: Map[int, str], directive: Directive, *, is_in: bool) -> Map[int, str]:
+    if is_in == (directive.position in listed):
+        return listed
+    return listed.set(directive.position, directive.directive_id) if is_in else listed.delete(directive.position)
 
 
 def _evolve_subtask(run: Run, event: SubtaskMoved) -> Run:
@@ -109,8 +161,7 @@ def _evolve_subtask(run: Run, event: SubtaskMoved) -> Run:
         run = _undeliverable(run, before)
     directive = run.directives.get(event.directive_id or "")
     if directive is not None and isinstance(event, work_plan.SubtaskPending):
-        begun = steering.begun_afresh(directive, event.subtask_id)
-        run = replace(run, directives={**run.directives, begun.directive_id: begun})
+        run = _with_directive(run, steering.begun_afresh(directive, event.subtask_id))
     if not isinstance(event, work_plan.SubtaskDispatched | work_plan.SubtaskPending):
         return run
     run = replace(_plan(_close_gate(run), "dispatching", stage=None, status_reason=None), status="in_progress")
@@ -130,8 +181,7 @@ def _evolve_steering(
     replace = msgspec.structs.replace
     match event:
         case SteeringReceived():
-            received = steering.received(event, position, at, block_of(run))
-            run = replace(run, directives={**run.directives, event.directive_id: received})
+            run = _with_directive(run, steering.received(event, position, at, block_of(run)))
             return run if event.direct or event.severity == "advisory" else _close_gate(run)
         case SteeringDecided():
             run = _charge(run, event)
@@ -144,7 +194,7 @@ def _evolve_steering(
     directive = run.directives.get(event.directive_id)
     if directive is None:
         return run
-    return replace(run, directives={**run.directives, directive.directive_id: steering.evolve(directive, event, at)})
+    return _with_directive(run, steering.evolve(directive, event, at))
 
 
 def _close_gate(run: Run) -> Run:
@@ -157,7 +207,7 @@ def _close_gate(run: Run) -> Run:
 
 
 def _charge(run: Run, event: SteeringDecided) -> Run:
-    if run.plan is None:
+    if run.plan is None or not (event.charged or event.rotated_from):
         return run
     plan = work_plan.change_subtasks(
         run.plan,

@@ -17,7 +17,7 @@ from .event import Draft, Text
 from .expiry import expire_requests
 from .parked import is_parked
 from .rounds import open_gate
-from .run import Run
+from .run import Run, in_order
 from .steering_table import concerned, decide
 from .team import Member
 from .work_plan import SATISFIED, SETTLED, Subtask, SubtaskDispatched, SubtaskPending, step
@@ -33,12 +33,27 @@ def follow(run: Run, at: datetime, team: Sequence[Member]) -> Sequence[Draft]:
     A decision is always an append of its own: no effect is ever on the log without an earlier decision.
     """
     # While the whole run is being stopped, nothing else is carried out: the stop supersedes it.
-    stops = [directive for directive in run.open_directives() if directive.stops_run]
-    for directive in stops or run.open_directives():
+    pending = run.pending_directives()
+    stops = tuple(directive for directive in pending if directive.stops_run)
+    undecided = (run.directives[directive_id] for directive_id in run.undecided.values())
+    looked_at = stops or in_order((*pending, *undecided, *_for_the_finished(run)))
+    for place, directive in enumerate(looked_at):
+        if directive.direct and directive.action is None:
+            # What rests on nothing but its own words is decided together with all that is like it.
+            return tuple(draft for other in looked_at[place:] if other.direct for draft in _decided(run, other))
         drafts = _decided(run, directive) or _followed(run, directive, at, team)
         if drafts:
             return drafts
     return ()
+
+
+def _for_the_finished(run: Run) -> Iterable[Directive]:
+    """Return the words that wait for children whose part is done: these are taken up again for them."""
+    if run.plan is None or not run.waiting:
+        return ()
+    done = (part.child_run_id for part in run.plan.subtasks.values() if part.status in SATISFIED)
+    ids = {directive_id for child_id in done for directive_id in run.waiting.get(child_id or "", ())}
+    return (run.directives[directive_id] for directive_id in ids - {*run.undecided.values()})
 
 
 def close_all(run: Run, status: DirectiveStatus, reason: str, *, but: str | None = None) -> Sequence[Draft]:
@@ -80,7 +95,7 @@ def feedback_rounds(run: Run, subtask_id: int) -> tuple[Directive, ...]:
     """
     return tuple(
         directive
-        for directive in run.directives.values()
+        for directive in run.received()
         if directive.severity != "advisory"
         and directive.action is not None
         and str(directive.feedback).strip()
@@ -147,7 +162,7 @@ def _escalate(run: Run, directive: Directive) -> Sequence[Draft]:
     plan, assembly = run.plan, run.assembly
     if plan is None or assembly is None or assembly.head is None or plan.status != "assembly_steering":
         return (applied,)
-    rounds = [d.feedback for d in run.directives.values() if d.severity != "advisory" and str(d.feedback).strip()]
+    rounds = [d.feedback for d in run.received() if d.severity != "advisory" and str(d.feedback).strip()]
     feedback = [Text(str(words)[:MAX_FEEDBACK_CHARACTERS]) for words in rounds[-MAX_ACCUMULATED_FEEDBACK:]]
     requested = open_gate(run, plan, assembly, assembly.head, directive.rationale, feedback)
     others = close_all(run, "superseded", "The gate was opened for a person.", but=directive.directive_id)

@@ -1,9 +1,11 @@
 """A coordinator run and everything under it: the facts of its own stream, and the state they all add up to."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import ClassVar, Literal
 
 import msgspec
+from immutables import Map
 
 from .assembly import Assembly, BaseMoved
 from .child_run import ChildRun, run_stream
@@ -78,8 +80,16 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     plan: WorkPlan | None = None
     children: Mapping[str, ChildRun] = {}
     assembly: Assembly | None = None
-    #: Every correction that was ever received, in the order of receipt.
-    directives: Mapping[str, Directive] = {}
+    #: Every correction that was ever received. In no order: see `received`.
+    directives: Map[str, Directive] = Map()
+    #: The open ones, but for those that only wait for a child to hear them, by the position of their receipt.
+    pending: Map[int, str] = Map()
+    #: Of those that only wait: the ones about which nothing is decided yet, in the same way.
+    undecided: Map[int, str] = Map()
+    #: Those that only wait, by each child that has yet to hear them, in the order of receipt.
+    waiting: Map[str, tuple[str, ...]] = Map()
+    #: Those that wait for a person to say what becomes of them.
+    unresolved: frozenset[str] = frozenset()
     max_steering_iterations: int = 6
     gates: tuple[GateSpec, ...] = ()
     #: What the project let its agents do when the run started.
@@ -98,7 +108,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     #: Effects that failed time and again, by id: what stands in their way, and who can mend it.
     held: Mapping[str, HeldEffect] = {}
     #: The version of every stream that was folded.
-    versions: Mapping[str, int] = {}
+    versions: Map[str, int] = Map()
     #: The root_sequence of the last fact that was folded.
     root_sequence: int = 0
     #: The first topic that this release does not know, if any: a newer replica must decide about this run.
@@ -127,7 +137,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def stopping(self) -> bool:
         """Whether somebody has stopped the whole run, and its agents have not all ended yet."""
-        return any(directive.stops_run for directive in self.directives.values() if directive.open)
+        return any(directive.stops_run for directive in self.pending_directives())
 
     @property
     def merging(self) -> bool:
@@ -150,13 +160,33 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         """Return the draft of a fact on a directive's stream; it is part of the coordinator's feed."""
         return Draft(stream=directive_stream(directive_id), event=event, run=self.run_id, root=self.run_id)
 
+    def received(self) -> tuple[Directive, ...]:
+        """Return every directive, in the order of receipt."""
+        return in_order(self.directives.values())
+
     def open_directives(self) -> tuple[Directive, ...]:
         """Return the directives that something is left to do about, oldest first."""
-        return tuple(directive for directive in self.directives.values() if directive.open)
+        ids = {*self.pending.values(), *(waiting for child in self.waiting.values() for waiting in child)}
+        return in_order(self.directives[directive_id] for directive_id in ids)
+
+    def pending_directives(self) -> tuple[Directive, ...]:
+        """Return those of them that do more than wait for a child to hear them, oldest first."""
+        return tuple(self.directives[self.pending[position]] for position in sorted(self.pending))
+
+    def open_for(self, child_run_id: str) -> tuple[Directive, ...]:
+        """Return those of them that one child is a target of, oldest first."""
+        pending = (self.directives[directive_id] for directive_id in self.pending.values())
+        waiting = (self.directives[directive_id] for directive_id in self.waiting.get(child_run_id, ()))
+        return in_order((*(directive for directive in pending if child_run_id in directive.targets), *waiting))
 
     def on_child(self, child_run_id: str, event: Event) -> Draft:
         """Return the draft of a fact on a child run's stream."""
         return Draft(stream=run_stream(child_run_id), event=event, run=child_run_id, root=self.run_id)
+
+
+def in_order(directives: Iterable[Directive]) -> tuple[Directive, ...]:
+    """Return the directives in the order of receipt."""
+    return tuple(sorted(directives, key=attrgetter("position")))
 
 
 def deletion_stream(run_id: str) -> str:

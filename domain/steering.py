@@ -245,25 +245,25 @@ def _at_work(run: Run, child_run_id: str, *, revisable: bool) -> ChildRun:
 
 def _check_ending(run: Run, child: ChildRun) -> None:
     """What is said to a child that is being ended would never be heard, and must not look as if it were."""
-    if any(d.verb in ("stop", "abort") and child.run_id in d.targets for d in run.open_directives()):
+    if any(d.verb in ("stop", "abort") and child.run_id in d.targets for d in run.pending_directives()):
         raise RunNotSteerable("This child run is being ended, so it takes no more corrections.")
 
 
 def _stays_paused(run: Run, child: ChildRun) -> bool:
     """Whether what is on its way already leaves a paused child paused: the newest word is the one that holds."""
-    words = [d.verb for d in run.open_directives() if d.verb in ("pause", "resume") and child.run_id in d.targets]
+    words = [d.verb for d in run.pending_directives() if d.verb in ("pause", "resume") and child.run_id in d.targets]
     return not words or words[-1] == "pause"
 
 
 def _is_paused(run: Run, child: ChildRun) -> bool:
     """Whether the child is paused, or is about to be."""
-    asked = (directive for directive in run.open_directives() if directive.verb == "pause")
+    asked = (directive for directive in run.pending_directives() if directive.verb == "pause")
     return child.status in ("pausing", "paused") or any(child.run_id in directive.targets for directive in asked)
 
 
 def _check_queue(run: Run, child_run_id: str) -> None:
     """Bound what a child's next turns have to carry. What pauses or ends the child has no place in that queue."""
-    waiting = sum(d.direct and d.targets.get(child_run_id) == "outstanding" for d in run.open_directives())
+    waiting = sum(d.direct and d.targets[child_run_id] == "outstanding" for d in run.open_for(child_run_id))
     if waiting >= MAX_QUEUED:
         raise QueueFull
 

@@ -108,7 +108,7 @@ def open_turn(run: Run, child_run_id: str) -> Sequence[Draft]:
     child, subtask = child_at_work(run, child_run_id)
     if child.head is None:
         raise Overtaken
-    waiting = [directive for directive in run.directives.values() if directive.waits_for(child_run_id)]
+    waiting = [directive for directive in run.open_for(child_run_id) if directive.waits_for(child_run_id)]
     # An agent that has not even begun its task is asked for it again, whatever became of what was said to it.
     told = child.turn is not None and child.briefed and not child.rebuilt
     if child.status in ("pausing", "paused") or (told and not waiting):
@@ -262,7 +262,7 @@ def is_cut_short(run: Run, child_run_id: str) -> bool:
     if child.turn is None or child.turn.stop_reason is not None:
         return False
     # One that the turn carries, and whose execution failed, is tried again in the same turn.
-    other = (d for d in run.open_directives() if d.directive_id not in child.turn.directive_ids)
+    other = (d for d in run.pending_directives() if d.directive_id not in child.turn.directive_ids)
     redirected = any(d.verb == "redirect" and d.waits_for(child_run_id) for d in other)
     return redirected or child.status == "pausing"
 
@@ -328,5 +328,5 @@ def commit_tree(run: Run, child_run_id: str, commit: Commit) -> Sequence[Draft]:
 
 def is_being_stopped(run: Run, child_run_id: str) -> bool:
     """Whether an open directive stops or aborts this child."""
-    ends = (d for d in run.open_directives() if d.verb in ("stop", "abort"))
+    ends = (d for d in run.pending_directives() if d.verb in ("stop", "abort"))
     return any(directive.stops_run or child_run_id in directive.targets for directive in ends)

@@ -375,12 +375,15 @@ def frontier(plan: WorkPlan) -> tuple[Subtask, ...]:
     Return the pending subtasks that may start now, by id: every dependency satisfied, and no declared file in
     common with one that is under way or starts before it.
     """
+    pending = [part for part in plan.subtasks.values() if part.status == "pending"]
+    if not pending:
+        return ()
     taken = {str(path) for part in plan.subtasks.values() if part.in_flight for path in part.files}
     ready: list[Subtask] = []
-    for part in sorted(plan.subtasks.values(), key=lambda s: s.subtask_id):
+    for part in sorted(pending, key=lambda s: s.subtask_id):
         satisfied = all(plan.subtasks[needed].status in SATISFIED for needed in part.depends_on)
         paths = {str(path) for path in part.files}
-        if part.status == "pending" and satisfied and not paths & taken:
+        if satisfied and not paths & taken:
             ready.append(part)
             taken |= paths
     return tuple(ready)

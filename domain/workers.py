@@ -57,7 +57,7 @@ def confirm_resume(run: Run, directive_id: str, child_run_id: str) -> Sequence[D
     # But for those who asked after somebody had asked for another pause.
     asked = [
         d
-        for d in run.open_directives()
+        for d in run.pending_directives()
         if d.verb == "resume" and d.action and child_run_id in d.targets and not earlier(run, d, child_run_id, "pause")
     ]
     proofs = (draft for d in asked for draft in (proof(run, d, child_run_id), moved(run, d, "applied")))

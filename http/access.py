@@ -88,15 +88,10 @@ class Access:
         """
         place = self.place(run_id.lower())
         try:
-            role = self.known(place.project_id).roles.get(principal.user)
+            project = self.known(place.project_id)
         except ProjectNotFound as gone:
             raise RunNotFound from gone
-        if role is None and hides:
-            raise RunNotFound
-        if role is None:
-            raise Forbidden("This run belongs to a project in which you have no role.")
-        if change and (role == "viewer" or principal.scope != "operator"):
-            raise Forbidden(_why_not(principal))
+        check_role(principal, project, change=change, hides=hides)
         return place
 
     def seeing(self, principal: Principal) -> Callable[[Fact], bool]:
@@ -160,6 +155,10 @@ class Access:
             raise RunNotFound
         return place
 
+    def placed(self, run_id: str) -> RunPlace | None:
+        """Return the place of a run that was asked for before; whether it is deleted meanwhile is not said. Never blocks."""
+        return self._places.get(run_id)
+
     def _look_up(self, run_id: str) -> RunPlace:
         first = self._log.read_run(run_id, limit=1)
         if not first or first[0].root is None:
@@ -169,6 +168,17 @@ class Access:
         if not started or not isinstance(started[0].event, CoordinatorStarted):
             raise RunNotFound
         return RunPlace(run_id=run_id, root=root, project_id=started[0].event.project_id)
+
+
+def check_role(principal: Principal, project: Project, *, change: bool, hides: bool) -> None:
+    """Return if the principal may see, or change, the runs of a project; see Access. Raises RunNotFound, Forbidden."""
+    role = None if project.state == "deleted" else project.roles.get(principal.user)
+    if role is None and hides:
+        raise RunNotFound
+    if role is None:
+        raise Forbidden("This run belongs to a project in which you have no role.")
+    if change and (role == "viewer" or principal.scope != "operator"):
+        raise Forbidden(_why_not(principal))
 
 
 def is_uuid(given: str) -> bool:

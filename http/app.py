@@ -6,7 +6,6 @@ from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.middleware import DefineMiddleware
 
-from ..application.deny_steering import Denials
 from . import (
     approvals,
     assembly,
@@ -40,7 +39,7 @@ from .access import Access
 from .authentication import BearerAuthentication
 from .cut_short import told_when_cut_short
 from .given import Services
-from .idempotency import InFlight, provide_asking
+from .idempotency import asking_over
 from .metrics import Metrics
 from .problems import FINDINGS, HANDLERS
 from .reading import provide_reading
@@ -148,17 +147,16 @@ def create_app(services: Services, measured: Metrics | None = None, role: str = 
     Metrics that something else is measured into, too, are handed over with them.
     """
     measured = measured or Metrics()
+    access = Access(services.log)
     given: dict[str, object] = {
         "services": services,
-        "access": Access(services.log),
-        "in_flight": InFlight(),
+        "access": access,
         "metrics": measured,
-        "denials": Denials(services.runs),
         "readers": CapacityLimiter(stream.MAX_READERS),
     }
     dependencies = {name: _provide(value) for name, value in given.items()}
     dependencies["reading"] = Provide(provide_reading, sync_to_thread=False)
-    dependencies["asking"] = Provide(provide_asking, sync_to_thread=False)
+    dependencies["asking"] = Provide(asking_over(services, access, measured), sync_to_thread=False)
     return Litestar(
         route_handlers=[Router("/", route_handlers=WORKER_ROUTES if role == "worker" else ROUTES)],
         dependencies=dependencies,

@@ -119,7 +119,8 @@ def place(asking: Asking, target: Target, request: FleetSteerRequest, batch_id: 
     except Rejected as refusal:
         return Tried(refused=_told(target.task_id, refusal))
     told, replayed = msgspec.json.decode(response.content, type=Part), REPLAYED in response.headers
-    placed = Placed(target=target, directive_id=told.directiveId) if told.refused is None else None
+    known = Placed(task_id=target.task_id, root=target.root, directive_id=told.directiveId)
+    placed = known if told.refused is None else None
     return Tried(placed=placed, refused=told.refused, replayed=replayed)
 
 

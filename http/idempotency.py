@@ -1,8 +1,9 @@
 """What a POST may ask for: to be carried out once, however often it is sent with the same `Idempotency-Key`."""
 
+import asyncio
 import re
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
 from hashlib import sha256
 from threading import Lock
@@ -16,11 +17,12 @@ from litestar.params import HeaderParameter, RawBody, SkipValidation
 
 from ..application.caller import Answer, Caller, IdempotencyKey
 from ..application.deny_steering import Denials
-from ..application.log_port import AlreadyAnswered, Answered, EventLog
+from ..application.log_port import AlreadyAnswered, Answered, EventLog, Stored, Tell
+from ..application.run_log import Decision
 from ..domain.event import Fact
 from ..domain.rejected import Invalid, Rejected
 from .access import Access
-from .given import Given, Principal, Services
+from .given import Principal, Services
 from .metrics import Metrics
 
 _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -102,6 +104,37 @@ class Command:
         return () if self.by.key is None else log.append(self.by.append((), {}, self.clock.now(), told))
 
 
+class Answers:
+    """Outcomes on their way from the thread that writes to the event loop, which is woken once for a whole batch."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._ready: list[tuple[asyncio.Future[Stored | Exception], Stored | Exception]] = []
+
+    async def of(self, submit: Callable[[Tell], None]) -> Stored | Exception:
+        """Return the outcome of what is submitted."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Stored | Exception] = loop.create_future()
+
+        def tell(outcome: Stored | Exception) -> None:
+            with self._lock:
+                self._ready.append((future, outcome))
+                is_first = len(self._ready) == 1
+            if is_first:
+                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    loop.call_soon_threadsafe(self._hand_over)
+
+        submit(tell)
+        return await future
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            ready, self._ready = self._ready, []
+        for future, outcome in ready:
+            if not future.done():  # the client may have left
+                future.set_result(outcome)
+
+
 class Asking:
     """One request that wants something changed."""
 
@@ -113,6 +146,7 @@ class Asking:
         in_flight: InFlight,
         metrics: Metrics,
         denials: Denials,
+        answers: "Answers",
         key: IdempotencyKey | None,
         traceparent: str | None,
         body: bytes,
@@ -125,6 +159,7 @@ class Asking:
         self._in_flight = in_flight
         self._metrics = metrics
         self._denials = denials
+        self._answers = answers
         self._traceparent = traceparent
 
     def deny(self, run_id: str, *, kind: str, reason: str) -> None:
@@ -144,6 +179,7 @@ class Asking:
             self._in_flight,
             self._metrics,
             self._denials,
+            self._answers,
             key,
             self._traceparent,
             self.body,
@@ -178,6 +214,22 @@ class Asking:
                     raise
                 return self._replay(self.key, answered, location)
 
+    async def decided(self, root: str, decision: Decision, told: Answer) -> Stored | Response[bytes]:
+        """
+        Have the writer decide while the event loop goes on, and return what it stored.
+
+        *told* is kept for the repetitions of the request; what is kept of an earlier one is returned as a response. Raises
+        what `once` raises, and what the decision raises.
+        """
+        with self.held(), self._metrics.command():
+            by, runs = self._caller(self.key), self.services.runs
+            outcome = await self._answers.of(lambda tell: runs.submit(root, decision, by, tell, lambda _, __: told))
+        if isinstance(outcome, AlreadyAnswered) and self.key is not None:
+            return self._replay(self.key, outcome.answered, None)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
     @contextmanager
     def held(self) -> Generator[None]:
         """Keep the request's repetitions in this process away until the block ends. Raises KeyInFlight."""
@@ -193,7 +245,7 @@ class Asking:
             facts = carry_out(command)
         assert command.told is not None
         position = facts[-1].position if facts else self.services.log.head()
-        return _response(command.told, position, location)
+        return response_of(command.told, position, location)
 
     def _caller(self, key: IdempotencyKey | None) -> Caller:
         return Caller(principal=self.principal.user, command_id=str(uuid4()), traceparent=self._traceparent, key=key)
@@ -201,48 +253,53 @@ class Asking:
     def _replay(self, key: IdempotencyKey, answered: Answered, location: str | None) -> Response[bytes]:
         if answered.body_digest != key.body_digest:
             raise KeySpent(key_state="spent")
-        response = _response(Answer(status=answered.status, body=answered.answer), answered.position, location)
+        response = response_of(Answer(status=answered.status, body=answered.answer), answered.position, location)
         response.set_header(REPLAYED, "true")
         return response
 
 
-def _response(told: Answer, position: int, location: str | None) -> Response[bytes]:
+def response_of(told: Answer, position: int, location: str | None = None) -> Response[bytes]:
+    """Return the response that tells it. *location* as for `Asking.once`."""
     headers = {"Steersman-Position": str(position)}
     if location is not None:
         headers["Location"] = location.format(**msgspec.json.decode(told.body))
     return Response(told.body, status_code=told.status, media_type="application/json", headers=headers)
 
 
-def provide_asking(
-    request: Request[Principal, Any, Any],
-    services: Given,
-    access: NamedDependency[SkipValidation[Access]],
-    in_flight: NamedDependency[SkipValidation[InFlight]],
-    metrics: NamedDependency[SkipValidation[Metrics]],
-    denials: NamedDependency[SkipValidation[Denials]],
-    body: RawBody,
-    idempotency_key: Annotated[
-        str | None,
-        HeaderParameter(
-            name="Idempotency-Key",
-            description="1 to 255 visible ASCII characters. The same key and body get the first answer again.",
-            pattern=KEY,
-        ),
-    ] = None,
-) -> Asking:
-    """Return what the handler of a POST needs. Raises Invalid."""
-    if services.draining.is_set():
-        raise Draining
-    _refuse_nul(body)
-    traceparent = request.headers.get("traceparent", "")
-    key = None
-    if idempotency_key is not None:
-        path = request.scope["path"]
-        key = IdempotencyKey(
-            method=request.method, path=path, key=idempotency_key, body_digest=sha256(body).hexdigest()
-        )
-    found = traceparent if _TRACEPARENT.fullmatch(traceparent) else None
-    return Asking(services, access, request.user, in_flight, metrics, denials, key, found, body)
+def asking_over(services: Services, access: Access, metrics: Metrics) -> Callable[..., Asking]:
+    """
+    Return what provides the handlers of POSTs with what they need.
+
+    It depends on nothing that has to be provided itself: that would take a task group for each request.
+    """
+    in_flight, denials, answers = InFlight(), Denials(services.runs), Answers()
+
+    def provide_asking(
+        request: Request[Principal, Any, Any],
+        body: RawBody,
+        idempotency_key: Annotated[
+            str | None,
+            HeaderParameter(
+                name="Idempotency-Key",
+                description="1 to 255 visible ASCII characters. The same key and body get the first answer again.",
+                pattern=KEY,
+            ),
+        ] = None,
+    ) -> Asking:
+        if services.draining.is_set():
+            raise Draining
+        _refuse_nul(body)
+        traceparent = request.headers.get("traceparent", "")
+        key = None
+        if idempotency_key is not None:
+            path = request.scope["path"]
+            key = IdempotencyKey(
+                method=request.method, path=path, key=idempotency_key, body_digest=sha256(body).hexdigest()
+            )
+        found = traceparent if _TRACEPARENT.fullmatch(traceparent) else None
+        return Asking(services, access, request.user, in_flight, metrics, denials, answers, key, found, body)
+
+    return provide_asking
 
 
 Asks: TypeAlias = NamedDependency[SkipValidation[Asking]]

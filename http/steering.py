@@ -190,8 +190,8 @@ def steer(
 def list_directives(run_id: FromPath[str], reading: Reads) -> Sequence[DirectiveBody]:
     """List every directive of a coordinator run, oldest first."""
     run = reading.services.runs.run(reading.access.run(reading.principal, run_id).root)
-    receipts = reading.services.receipts(directive.position for directive in run.directives.values())
-    return [directive_body(run, directive, receipts) for directive in run.directives.values()]
+    receipts = reading.services.receipts(directive.position for directive in run.received())
+    return [directive_body(run, directive, receipts) for directive in run.received()]
 
 
 @get("/api/runs/{run_id:str}/steering/{directive:str}", sync_to_thread=True, responses=refusals(403, 404))

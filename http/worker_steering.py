@@ -6,22 +6,25 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from anyio import to_thread
 from litestar import Response, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath
 
-from ..application.log_port import EventLog
+from ..application.caller import Answer
+from ..application.log_port import EventLog, Stored
 from ..application.proofs_port import Receipt
-from ..application.steer import NO_SUCH_TASK, child_of_task, steer_worker
+from ..application.steer import NO_SUCH_TASK, NOT_A_TASK, child_of, child_of_task
+from ..application.steer import steer_worker as steer_one
 from ..domain.child_run import Paused
 from ..domain.directive import Directive
 from ..domain.event import Draft, Fact
 from ..domain.rejected import Forbidden, RunNotFound
 from ..domain.run import Run
-from ..domain.steering import SteerWorker
-from ..domain.worker_command import InvalidSteeringCommand, PayloadMismatch, WorkerCommand, check
-from .access import InvalidRunId
-from .idempotency import Asking, Asks, Command, directive_id
+from ..domain.steering import SteerWorker, steer_worker
+from ..domain.worker_command import InvalidSteeringCommand, PayloadMismatch, WorkerCommand, WorkerKind, check
+from .access import InvalidRunId, RunPlace, check_role
+from .idempotency import Asking, Asks, Command, directive_id, response_of
 from .problems import refusals
 
 #: How long the answer waits for the effect of a pause or an abort, so that it can tell of it.
@@ -79,25 +82,88 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
     """A command to one worker that is on the log."""
 
-    target: Target
+    task_id: str
+    root: str
     directive_id: str
 
 
 @post(
     "/tasks/{task_id:str}/steer",
-    sync_to_thread=True,
     responses={201: ResponseSpec(WorkerReceipt, description="The receipt", generate_examples=False)}
     | refusals(403, 404, 409, 413, 422, 429),
 )
-def steer_task(task_id: FromPath[str], asking: Asks) -> Response[bytes]:
+async def steer_task(task_id: FromPath[str], asking: Asks) -> Response[bytes]:
     """Put a command to one worker on the log; 201 with the receipt, before anything is done about it."""
-    target = target_of(asking, task_id)
-    wanted = checked(asking, target, decoded(asking.body))
-    response = asking.once(lambda attempt: put(asking, target, wanted, attempt))
-    placed = Placed(target=target, directive_id=msgspec.json.decode(response.content)["directiveId"])
-    (receipt,) = with_effects(asking, [placed])
+    root = await _root_of(asking, task_id)
+    command = Commanded(asking, task_id)
+    told = Answer(status=201, body=msgspec.json.encode({"directiveId": command.directive_id}))
+    try:
+        found = await asking.decided(root, command.decide, told)
+    except Forbidden as forbidden:
+        await to_thread.run_sync(command.deny, str(forbidden))
+        raise
+    response = found if isinstance(found, Response) else response_of(told, found.facts[-1].position)
+    directive_id: str = msgspec.json.decode(response.content)["directiveId"]
+    run = asking.services.runs.states.kept(root)
+    if isinstance(found, Stored) and run is not None and command.kind in ("guidance", "redirect"):
+        # What the answer says is in what was just stored: nothing is read again.
+        directive = run.directives[directive_id]
+        receipt = _receipt(directive, asking.principal.scope, task_id, found.receipts[0], "")
+    else:
+        placed = [Placed(task_id=task_id, root=root, directive_id=directive_id)]
+        (receipt,) = await to_thread.run_sync(with_effects, asking, placed)
     response.content = msgspec.json.encode(receipt)
     return response
+
+
+async def _root_of(asking: Asking, task_id: str) -> str:
+    """Return the coordinator run of a task; who may see it, the decision says. Raises RunNotFound."""
+    first = task_id.lower().partition(":")[0]
+    place = asking.access.placed(first) or await to_thread.run_sync(_placed, asking, first)
+    if place.is_coordinator != (":" in task_id):
+        # To somebody who must not know of the run no more is said than that.
+        await to_thread.run_sync(lambda: asking.access.run(asking.principal, first, hides=True))
+        raise RunNotFound(NOT_A_TASK if place.is_coordinator else NO_SUCH_TASK)
+    return place.root
+
+
+def _placed(asking: Asking, run_id: str) -> RunPlace:
+    try:
+        return asking.access.place(run_id)
+    except InvalidRunId as strange:
+        # A task's name is not only a run's id, so at this door one that is none is a task that is not there.
+        raise RunNotFound(NO_SUCH_TASK) from strange
+
+
+class Commanded:
+    """What a request asks of one task, and the one place where it is refused: in the order 404, 422, 403, 409."""
+
+    def __init__(self, asking: Asking, task_id: str) -> None:
+        self._asking = asking
+        self._task_id = task_id
+        self.directive_id = directive_id()
+        #: Once they are known.
+        self.kind: WorkerKind | None = None
+        self.child_run_id: str | None = None
+
+    def decide(self, run: Run) -> Sequence[Draft]:
+        """Return the receipt. Raises whatever the command is refused for."""
+        principal = self._asking.principal
+        project = self._asking.services.runs.states.project(run.project_id)
+        check_role(principal, project, change=False, hides=True)
+        self.child_run_id = child_of(run, self._task_id.lower())
+        request = decoded(self._asking.body)
+        command = as_command(request, self._task_id)
+        self.kind = check(command)
+        check_role(principal, project, change=True, hides=True)
+        wanted = as_wanted(request, command, self.kind, self.child_run_id, principal.user, self.directive_id)
+        return steer_worker(run, wanted)
+
+    def deny(self, reason: str) -> None:
+        """Keep on the run's log that whoever asks may not steer it."""
+        assert self.child_run_id is not None
+        assert self.kind is not None
+        self._asking.deny(self.child_run_id, kind=self.kind, reason=reason)
 
 
 def target_of(asking: Asking, task_id: str) -> Target:
@@ -125,14 +191,29 @@ def checked(asking: Asking, target: Target, request: WorkerSteerRequest, batch_i
     except Forbidden as forbidden:
         asking.deny(target.child_run_id, kind=kind, reason=str(forbidden))
         raise
+    return as_wanted(
+        request, command, kind, target.child_run_id, asking.principal.user, directive_id(), batch_id=batch_id
+    )
+
+
+def as_wanted(
+    request: WorkerSteerRequest,
+    command: WorkerCommand,
+    kind: WorkerKind,
+    child_run_id: str,
+    user: str,
+    directive_id: str,
+    batch_id: str | None = None,
+) -> SteerWorker:
+    """Return what is asked as it is decided on. Raises PayloadMismatch."""
     if request.displayed_payload_hash not in (None, command.payload_hash):
         raise PayloadMismatch(expected=request.displayed_payload_hash, actual=command.payload_hash)
     return SteerWorker(
-        directive_id=directive_id(),
-        child_run_id=target.child_run_id,
+        directive_id=directive_id,
+        child_run_id=child_run_id,
         kind=kind,
         payload_hash=command.payload_hash,
-        principal=asking.principal.user,
+        principal=user,
         text=command.text,
         reason=command.reason,
         session_id=command.session_id or None,
@@ -146,7 +227,7 @@ def put(asking: Asking, target: Target, wanted: SteerWorker, attempt: Command) -
     def told(_: Run, __: Sequence[Draft]) -> Any:
         return attempt.tell(201, {"directiveId": wanted.directive_id})
 
-    return steer_worker(target.root, wanted, attempt.by, asking.services.runs, told)
+    return steer_one(target.root, wanted, attempt.by, asking.services.runs, told)
 
 
 def with_effects(asking: Asking, placed: Sequence[Placed]) -> Sequence[WorkerReceipt]:
@@ -157,15 +238,21 @@ def with_effects(asking: Asking, placed: Sequence[Placed]) -> Sequence[WorkerRec
     """
     until = time.monotonic() + EFFECT_SECONDS
     while True:
-        runs = {root: asking.services.runs.run(root) for root in dict.fromkeys(one.target.root for one in placed)}
-        found = [(one, runs[one.target.root]) for one in placed]
+        runs = {root: asking.services.runs.run(root) for root in dict.fromkeys(one.root for one in placed)}
+        found = [(one, runs[one.root]) for one in placed]
         directives = [run.directives[one.directive_id] for one, run in found]
         wait = any(directive.open and directive.verb in ("pause", "abort") for directive in directives)
         if not wait or time.monotonic() >= until or asking.services.draining.wait(POLL_SECONDS):
             break
     receipts = asking.services.receipts(directive.position for directive in directives)
     return [
-        _receipt(asking, run, directive, one.target.task_id, receipts[directive.position])
+        _receipt(
+            directive,
+            asking.principal.scope,
+            one.task_id,
+            receipts[directive.position],
+            _checkpoint(asking.services.log, run, directive),
+        )
         for (one, run), directive in zip(found, directives, strict=True)
     ]
 
@@ -184,12 +271,12 @@ def as_command(request: WorkerSteerRequest, task_id: str) -> WorkerCommand:
     return WorkerCommand(task_id=task_id, **fields)
 
 
-def _receipt(asking: Asking, run: Run, directive: Directive, task_id: str, receipt: Receipt) -> WorkerReceipt:
+def _receipt(directive: Directive, scope: str, task_id: str, receipt: Receipt, checkpoint: str) -> WorkerReceipt:
     return WorkerReceipt(
         kind=directive.verb,
         task_id=task_id,
         principal=directive.created_by,
-        scope=asking.principal.scope,
+        scope=scope,
         payload_hash=directive.payload_hash,
         receipt_hash=receipt.receipt_hash,
         mailbox_entry_hash=receipt.leaf_hash,
@@ -198,7 +285,7 @@ def _receipt(asking: Asking, run: Run, directive: Directive, task_id: str, recei
         directive_id=directive.directive_id,
         batch_id=directive.batch_id,
         status=directive.status,
-        checkpoint_event_hash=_checkpoint(asking.services.log, run, directive),
+        checkpoint_event_hash=checkpoint,
         abort_signal_written=directive.verb == "abort" and directive.status == "applied",
     )
 

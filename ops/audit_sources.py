@@ -24,7 +24,6 @@ from ..adapters.log.cosignature import cosigned_at, parse_witness
 from ..adapters.log.event_codec import EventCodec
 from ..adapters.log.keys import HMAC_KEY_BYTES, Keyring, KeysRefused, key_id
 from ..adapters.log.merkle import subtree_root
-from ..adapters.log.numbering import Prepared, Stored
 from ..adapters.log.opening import NothingToAccept
 from ..adapters.log.proofs import hmac_keys_of
 from ..adapters.log.sealing import Unsealed
@@ -36,7 +35,7 @@ from ..adapters.postgres_views import PostgresViews
 from ..adapters.sqlite_log import SqliteRecorder, open_datastore
 from ..adapters.sqlite_views import SqliteViews
 from ..application.check_views import check
-from ..application.log_port import LogUnavailable
+from ..application.log_port import LogUnavailable, Proposal, Stored, Tell
 from ..application.verdict import Finding, Verdict, rests_on
 from ..domain.catalogue import CATALOGUE
 from ..projections.catalogue import VIEWS
@@ -191,7 +190,11 @@ def _size_of(recorder: AnyRecorder) -> int | None:
 class NobodyWrites:
     """What puts nothing into a log that is only read."""
 
-    def append(self, prepared: Prepared) -> Stored:
+    def append(self, proposal: Proposal) -> Stored:
+        """Refuse. Raises LogUnavailable."""
+        raise LogUnavailable("this log was opened to be read")
+
+    def submit(self, proposal: Proposal, tell: Tell) -> None:
         """Refuse. Raises LogUnavailable."""
         raise LogUnavailable("this log was opened to be read")
 
@@ -204,7 +207,7 @@ def _with_views(settings: Settings, recorder: AnyRecorder, ring: Keyring | None,
     path = settings.data / "views.db"
     if not settings.database and not path.exists():
         return verdict
-    log = StoredLog(recorder, EventCodec(CATALOGUE), NobodyWrites(), SYSTEM_CLOCK, Unsealed(ring))
+    log = StoredLog(recorder, EventCodec(CATALOGUE), lambda _: NobodyWrites(), SYSTEM_CLOCK, Unsealed(ring))
     with (
         ExitStack() as stack,
         scratch_views() as scratch,

@@ -19,6 +19,8 @@ from ..projections.view import View as FoldedView
 
 #: How long a fact may wait for a wake-up that was lost.
 POLL_SECONDS = 0.5
+#: How long a step waits for more facts after one that found some, if nobody waits for a view.
+TICK_SECONDS = 0.03
 #: A view that failed rests this long; twice as long each time it fails again, up to the limit.
 FIRST_REST_SECONDS = 0.1
 LONGEST_REST_SECONDS = 10.0
@@ -123,20 +125,36 @@ class ViewKeeper:
 
     def step(self) -> bool:
         """Take every view that is not resting one batch further, and tidy their store; return whether any of them moved."""
-        moved = False
-        for watched in self._watched:
-            if watched.resting_until <= self._now():
-                moved = self._step(watched) or moved
+        due = [watched for watched in self._watched if watched.resting_until <= self._now()]
+        sound = [watched for watched in due if not watched.failures]
+        alone = [watched for watched in due if watched.failures]
+        moved: list[bool] = []
+        try:
+            with self._store.together():
+                for watched in sound:
+                    moved.append(self._advance(watched))
+        except Exception as error:  # noqa: BLE001 - the thread must outlive any fault of a store or a view
+            for watched in sound[len(moved) : len(moved) + 1]:
+                self._failed(watched, error)
+            # Nothing of the others is stored: each goes on by itself.
+            alone = [watched for watched in due if not (watched.failures and watched in sound)]
+            for watched in alone:
+                watched.prepared = False
+            moved = []
+        moved += [self._step(watched) for watched in alone]
         if self._tidy_after <= self._now():
             # After all views: what they forget in one round costs one tidying.
             self._tidy()
-        return moved
+        return any(moved)
 
     def _run(self) -> None:
         announced = 0
         while not self._stopping.is_set():
             try:
-                if not self.step():
+                if self.step():
+                    # Under load the facts of several commits are folded at once.
+                    self._store.rest(TICK_SECONDS)
+                else:
                     # From the last announcement, not from a view's position: one that runs ahead of what can be
                     # read (a log put back to a backup) must not make this a busy loop.
                     announced = max(announced, self._wakeups.wait(announced, POLL_SECONDS))
@@ -158,17 +176,20 @@ class ViewKeeper:
         try:
             moved = self._advance(watched)
         except Exception as error:  # noqa: BLE001 - the thread must outlive any fault of a store or a view
-            watched.failures += 1
-            watched.last_error = f"{type(error).__name__}: {error}"
-            watched.prepared = False
-            rest = min(FIRST_REST_SECONDS * 2 ** min(watched.failures - 1, 16), LONGEST_REST_SECONDS)
-            watched.resting_until = self._now() + rest
-            # The first time with where it came from; a fault that lasts would fill the log with that.
-            tell = _logger.exception if watched.failures == 1 else _logger.warning
-            tell("view_failed", view=watched.view.name, error=watched.last_error, next_try_in_seconds=rest)
+            self._failed(watched, error)
             return False
         watched.failures, watched.resting_until, watched.last_error = 0, 0.0, None
         return moved
+
+    def _failed(self, watched: Watched, error: Exception) -> None:
+        watched.failures += 1
+        watched.last_error = f"{type(error).__name__}: {error}"
+        watched.prepared = False
+        rest = min(FIRST_REST_SECONDS * 2 ** min(watched.failures - 1, 16), LONGEST_REST_SECONDS)
+        watched.resting_until = self._now() + rest
+        # The first time with where it came from; a fault that lasts would fill the log with that.
+        tell = _logger.exception if watched.failures == 1 else _logger.warning
+        tell("view_failed", view=watched.view.name, error=watched.last_error, next_try_in_seconds=rest)
 
     def _advance(self, watched: Watched) -> bool:
         view = watched.view

@@ -94,9 +94,8 @@ def open_stores(
     """
     with ExitStack() as stack:
         try:
-            facts = _open_log(
-                settings, wakeups, sealing(settings) if to_write else to_read(Keyring(settings.keys)), observer
-            )
+            seal = with_crash_point(sealing(settings)) if to_write else to_read(Keyring(settings.keys))
+            facts = _open_log(settings, wakeups, seal, observer)
             stack.callback(facts.close)
             database = settings.database
             views = PostgresViews(database) if database else SqliteViews(settings.data / "views.db")
@@ -145,7 +144,7 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
         held = [process.descriptor] if process else []
         agents = stack.enter_context(closing(AcpAgents(known, settings.data, box=box, held=held)))
         commands = KeptCommands(held, box=box, around=known.build)
-        runs = RunLog(with_crash_point(stores.log), SYSTEM_CLOCK)
+        runs = RunLog(stores.log, SYSTEM_CLOCK)
         git = _git(settings, box)
         driving = Driving(settings, role, runs, agents, commands, git, process)
         if driving.leases is not None:

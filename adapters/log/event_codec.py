@@ -18,6 +18,9 @@ SALT_BYTES = 16
 #: The largest whole number that every JSON reader keeps exact.
 LARGEST_INT = 2**53 - 1
 
+#: The kinds of plain data that every JSON reader gives back as they were.
+_EXACT = frozenset({str, bool, type(None)})
+
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
@@ -138,18 +141,22 @@ class EventCodec:
                 raise ValueError(f"envelope version {envelope.v}")
             for text in words.values():
                 _check_words(text)
-            return _fact(envelope, self._event(envelope, words))
+            return _fact(envelope, self._event(envelope.topic, envelope.payload, words))
         except WordsForged as error:
             raise Forged(row.position, row.run, str(error)) from error
         except Exception as error:  # an upcast may fail in any way; the fault stays this one fact's
             raise Undecodable(row.position, row.run, f"{type(error).__name__}: {error}") from error
 
-    def _event(self, envelope: Envelope, words: Mapping[str, StoredText]) -> Event:
-        payload = self._payloads.decode(envelope.payload)
-        kind = self._catalogue.get(envelope.topic)
+    def event(self, encoded: Encoded) -> Event:
+        """Return what was encoded, as whoever reads it will have it."""
+        return self._event(encoded.topic, encoded.payload, {text.digest: text for text in encoded.texts})
+
+    def _event(self, topic: str, stored: msgspec.Raw, words: Mapping[str, StoredText]) -> Event:
+        payload = self._payloads.decode(stored)
+        kind = self._catalogue.get(topic)
         if kind is None:
-            return Unknown(topic=envelope.topic, payload=payload)
-        upcast = self._upcasts.get(envelope.topic)
+            return Unknown(topic=topic, payload=payload)
+        upcast = self._upcasts.get(topic)
         if upcast is not None:
             payload = upcast(payload)
         return msgspec.convert(payload, kind, dec_hook=lambda wanted, found: _put_back(wanted, found, words))
@@ -174,26 +181,28 @@ def stored_time(at: datetime) -> str:
 
 def refuse_unstorable(name: str | None) -> None:
     """Raise ValueError for a name that a text column cannot hold: a NUL, or a lone surrogate."""
-    if name is not None and ("\0" in name or LONE_SURROGATE.search(name)):
+    if name is not None and ("\0" in name or not (name.isascii() or LONE_SURROGATE.search(name) is None)):
         raise ValueError(f"{name!r} cannot be stored as a name")
 
 
 def _refuse_inexact(value: Any) -> None:
-    if isinstance(value, bool) or value is None or isinstance(value, str):
+    kind = cast("type[object]", type(value))
+    if kind in _EXACT:
         return
-    if isinstance(value, int):
-        if abs(value) > LARGEST_INT:
-            raise ValueError(f"{value} is more than a JSON number keeps exact")
-    elif isinstance(value, list | tuple):
-        for item in cast("list[Any]", value):
-            _refuse_inexact(item)
-    elif isinstance(value, dict):
-        for key, item in cast("dict[Any, Any]", value).items():
+    if kind is dict:
+        for key, item in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"a fact's map has texts as keys, not {type(key).__name__}")
-            _refuse_inexact(item)
-    else:
-        raise TypeError(f"a fact cannot hold a {type(value).__name__}")
+            if type(item) not in _EXACT:
+                _refuse_inexact(item)
+    elif kind is list or kind is tuple:
+        for item in value:
+            if type(item) not in _EXACT:
+                _refuse_inexact(item)
+    elif kind is not int:
+        raise TypeError(f"a fact cannot hold a {kind.__name__}")
+    elif abs(value) > LARGEST_INT:
+        raise ValueError(f"{value} is more than a JSON number keeps exact")
 
 
 def _put_back(wanted: type, found: Any, words: Mapping[str, StoredText]) -> Text:

@@ -1,10 +1,10 @@
 """Give every fact of a batch its numbers. Pure: what is in the log is handed in, what is to be written comes out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from ...application.log_port import AlreadyAnswered, Answered, Append, Conflict, Fenced, Idempotency
+from ...application.log_port import Answered, AnswerKey, Append, Conflict, Idempotency, Proposal
 from .event_codec import (
     ENVELOPE_VERSION,
     Encoded,
@@ -18,32 +18,17 @@ from .event_codec import (
 from .head import Head
 from .merkle import Node, grow, leaf_hash
 
-AnswerKey = tuple[str, str, str, str]
-
-
-class Prepared(msgspec.Struct, frozen=True):
-    """An append whose facts are encoded: everything that can be wrong with it alone was found before it queues."""
-
-    append: Append
-    facts: tuple[Encoded, ...]
-    at: str
-
-    @property
-    def answer_key(self) -> AnswerKey | None:
-        """The identity of the request, if it has an idempotency key."""
-        return None if self.append.idempotency is None else answer_key(self.append.idempotency)
-
 
 class Wanted(msgspec.Struct):
     """What has to be known about a batch before it can be numbered, each name once."""
 
-    streams: list[str]
-    runs: list[str]
-    roots: list[str]
-    commands: list[str]
-    answers: list[AnswerKey]
+    streams: list[str] = []
+    runs: list[str] = []
+    roots: list[str] = []
+    commands: list[str] = []
+    answers: list[AnswerKey] = []
     #: The runs whose leases the batch rests on.
-    leases: list[str]
+    leases: list[str] = []
 
 
 class Known(msgspec.Struct):
@@ -88,104 +73,161 @@ class AnswerRow(msgspec.Struct, frozen=True):
     position: int
 
 
-class Stored(msgspec.Struct, frozen=True):
-    """The facts of an append, in the log. `is_repeat`: an earlier append of the same command stored them."""
-
-    rows: list[StoredRow]
-    is_repeat: bool = False
-
-
-Outcome = Stored | Conflict | AlreadyAnswered | Fenced
-
-
 class Numbered(msgspec.Struct):
-    """What one transaction writes, and what each append of the batch is answered once that is durable."""
+    """What one transaction writes."""
 
-    position: int
     facts: list[FactRow]
     answers: list[AnswerRow]
-    outcomes: list[Outcome]
     #: The head as it will be. Whoever seals the batch gives it its note, and the facts their MACs.
     head: Head
     #: The leaf hash of each fact, and the nodes of the tree that they complete.
-    leaves: list[bytes] = []
-    nodes: list[Node] = []
-    macs: Sequence[bytes | None] = ()
+    leaves: list[bytes]
+    nodes: list[Node]
+    macs: Sequence[bytes | None]
 
 
-def answer_key(idempotency: Idempotency) -> AnswerKey:
-    """Return what makes a request one request."""
-    return idempotency.principal, idempotency.method, idempotency.path, idempotency.key
-
-
-def prepare(append: Append, codec: EventCodec) -> Prepared:
-    """Return the append with its facts encoded. Raises TypeError or ValueError if it cannot be stored."""
-    for name in (append.principal, append.command_id, append.traceparent, *append.expected):
+def check_names(proposal: Proposal) -> None:
+    """Return if the store can be asked for what the proposal names. Raises ValueError: it would spoil its whole batch."""
+    for name in (proposal.command_id, *(proposal.key or ())):
         refuse_unstorable(name)
-    if append.idempotency is not None:
-        for name in answer_key(append.idempotency):
-            refuse_unstorable(name)
-    facts = tuple(codec.encode(draft) for draft in append.drafts)
+    if isinstance(proposal, Append):
+        for draft in proposal.drafts:
+            for name in (draft.stream, draft.run, draft.root):
+                refuse_unstorable(name)
+        for stream in proposal.expected:
+            refuse_unstorable(stream)
+
+
+def encode_facts(append: Append, codec: EventCodec) -> list[Encoded]:
+    """Return the append's facts as they are to be stored. Raises TypeError or ValueError if they cannot be."""
+    for name in (append.principal, append.command_id, append.traceparent, *append.expected, *(append.key or ())):
+        refuse_unstorable(name)
+    facts = [codec.encode(draft) for draft in append.drafts]
     for fact in facts:
         if not fact.is_output and fact.stream not in append.expected:
             raise ValueError(
                 f"{fact.topic} is to be written to {fact.stream}, whose version the decision does not name"
             )
-    return Prepared(append, facts, stored_time(append.at))
+    return facts
 
 
-def wanted(batch: Sequence[Prepared]) -> Wanted:
-    """Return what `number` has to know about the batch."""
-    facts = [fact for prepared in batch for fact in prepared.facts]
-    streams = {stream for prepared in batch for stream in prepared.append.expected} | {fact.stream for fact in facts}
-    return Wanted(
-        streams=list(streams),
-        runs=list({fact.run for fact in facts if fact.run is not None}),
-        roots=list({fact.root for fact in facts if fact.root is not None}),
-        commands=list({prepared.append.command_id for prepared in batch}),
-        answers=list({key for prepared in batch if (key := prepared.answer_key) is not None}),
-        leases=list({fence.root for prepared in batch if (fence := prepared.append.fence) is not None}),
-    )
+class Numbering:
+    """A batch that grows: each append gets its numbers, and the later ones see what the earlier ones write."""
+
+    def __init__(self, known: Known, look_up: Callable[[Wanted], Known]) -> None:
+        """*look_up* is asked for the numbers of names that are not in *known*, while nobody else can write."""
+        self.known = known
+        self._look_up = look_up
+        self._rows: list[FactRow] = []
+        self._answers: list[AnswerRow] = []
+
+    def versions(self, expected: Mapping[str, int], *, is_known: bool) -> None:
+        """
+        Return if every stream is at the version that is expected. Raises Conflict.
+
+        *is_known*: whoever expects it has seen, under the same lock, all that is stored of the streams.
+        """
+        streams = self.known.streams
+        if is_known:
+            for stream, version in expected.items():
+                streams.setdefault(stream, version)
+        else:
+            self._complete(streams=expected)
+        for stream, version in expected.items():
+            if streams[stream] != version:
+                raise Conflict(f"{stream} is at version {streams[stream]}, not {version}")
+
+    def place(self, append: Append, facts: Sequence[Encoded]) -> list[FactRow]:
+        """Return the rows of the facts behind what the batch holds so far; they are part of it once they are added."""
+        self._complete(
+            streams=[fact.stream for fact in facts],
+            runs=[fact.run for fact in facts if fact.run is not None],
+            roots=[fact.root for fact in facts if fact.root is not None],
+        )
+        taken = Taken({}, {}, {})
+        at = stored_time(append.at)
+        return [self._place(append, at, fact, self.known.position + n, taken) for n, fact in enumerate(facts, 1)]
+
+    def add(self, append: Append, rows: Sequence[FactRow]) -> None:
+        """Make the rows, and the answer of their request, part of the batch."""
+        known = self.known
+        for row in rows:
+            known.streams[row.stream] = row.version
+            if row.run is not None and row.run_sequence is not None:
+                known.runs[row.run] = row.run_sequence
+            if row.root is not None and row.root_sequence is not None:
+                known.roots[row.root] = row.root_sequence
+        known.position += len(rows)
+        self._rows += rows
+        if append.idempotency is not None and append.key is not None:
+            self._answers.append(AnswerRow(append.idempotency, known.position))
+            known.answers[append.key] = answered(append.idempotency, known.position)
+
+    def finish(self) -> Numbered:
+        """Return what the batch writes."""
+        leaves = [leaf_hash(row.state) for row in self._rows]
+        edge, nodes = grow(self.known.head.edge, leaves)
+        head = msgspec.structs.replace(self.known.head, edge=edge)
+        return Numbered(self._rows, self._answers, head, leaves, nodes, [None] * len(leaves))
+
+    def _complete(self, *, streams: Iterable[str] = (), runs: Iterable[str] = (), roots: Iterable[str] = ()) -> None:
+        """On return all these names are known."""
+        known = self.known
+        missing = Wanted(
+            streams=[name for name in dict.fromkeys(streams) if name not in known.streams],
+            runs=[name for name in dict.fromkeys(runs) if name not in known.runs],
+            roots=[name for name in dict.fromkeys(roots) if name not in known.roots],
+        )
+        if missing.streams or missing.runs or missing.roots:
+            found = self._look_up(missing)
+            known.streams.update(found.streams)
+            known.runs.update(found.runs)
+            known.roots.update(found.roots)
+
+    def _place(self, append: Append, at: str, fact: Encoded, position: int, taken: "Taken") -> FactRow:
+        known = self.known
+        version = _next(taken.streams, known.streams, fact.stream)
+        run_sequence = None if fact.run is None else _next(taken.runs, known.runs, fact.run)
+        root_sequence = None if fact.root is None else _next(taken.roots, known.roots, fact.root)
+        envelope = Envelope(
+            at=at,
+            command_id=append.command_id,
+            payload=fact.payload,
+            position=position,
+            principal=append.principal,
+            root=fact.root,
+            root_sequence=root_sequence,
+            run=fact.run,
+            run_sequence=run_sequence,
+            stream=fact.stream,
+            topic=fact.topic,
+            traceparent=msgspec.UNSET if append.traceparent is None else append.traceparent,
+            v=ENVELOPE_VERSION,
+            version=version,
+        )
+        return FactRow(
+            position=position,
+            stream=fact.stream,
+            version=version,
+            topic=fact.topic,
+            state=msgspec.json.encode(envelope),
+            run=fact.run,
+            run_sequence=run_sequence,
+            root=fact.root,
+            root_sequence=root_sequence,
+            is_output=fact.is_output,
+            command_id=append.command_id,
+            at=at,
+            texts=fact.texts,
+        )
 
 
-def number(batch: Sequence[Prepared], known: Known) -> Numbered:
-    """Return each append's outcome, in turn: the later ones see what the earlier ones write."""
-    numbered = Numbered(known.position, [], [], [], known.head)
-    for prepared in batch:
-        numbered.outcomes.append(_settle(prepared, known, numbered))
-    numbered.leaves = [leaf_hash(fact.state) for fact in numbered.facts]
-    numbered.macs = [None] * len(numbered.facts)
-    edge, numbered.nodes = grow(known.head.edge, numbered.leaves)
-    numbered.head = msgspec.structs.replace(known.head, edge=edge)
-    return numbered
+class Taken(msgspec.Struct):
+    """The numbers that the facts of one append take."""
 
-
-def _settle(prepared: Prepared, known: Known, numbered: Numbered) -> Outcome:
-    append = prepared.append
-    # Before anything else: an append whose acknowledgement was lost finds its own facts, and would otherwise
-    # conflict with them, or be told of its own answer.
-    stored = known.commands.get(append.command_id)
-    if stored:
-        return Stored(stored, is_repeat=True)
-    key = prepared.answer_key
-    if key is not None and key in known.answers:
-        return AlreadyAnswered(known.answers[key])
-    fence = append.fence
-    if fence is not None and known.leases.get(fence.root) != fence.epoch:
-        return Fenced(f"the run {fence.root} was taken over: epoch {fence.epoch} is over")
-    for stream, version in append.expected.items():
-        actual = known.streams.get(stream, 0)
-        if actual != version:
-            return Conflict(f"{stream} is at version {actual}, not {version}")
-    rows = [_place(prepared, fact, known) for fact in prepared.facts]
-    numbered.facts += rows
-    numbered.position = known.position
-    stored = [StoredRow(row.position, row.run, row.state) for row in rows]
-    known.commands[append.command_id] = stored
-    if append.idempotency is not None and key is not None:
-        numbered.answers.append(AnswerRow(append.idempotency, known.position))
-        known.answers[key] = answered(append.idempotency, known.position)
-    return Stored(stored)
+    streams: dict[str, int]
+    runs: dict[str, int]
+    roots: dict[str, int]
 
 
 def answered(idempotency: Idempotency, position: int) -> Answered:
@@ -198,45 +240,6 @@ def answered(idempotency: Idempotency, position: int) -> Answered:
     )
 
 
-def _place(prepared: Prepared, fact: Encoded, known: Known) -> FactRow:
-    append = prepared.append
-    known.position += 1
-    version = _next(known.streams, fact.stream)
-    run_sequence = None if fact.run is None else _next(known.runs, fact.run)
-    root_sequence = None if fact.root is None else _next(known.roots, fact.root)
-    envelope = Envelope(
-        at=prepared.at,
-        command_id=append.command_id,
-        payload=fact.payload,
-        position=known.position,
-        principal=append.principal,
-        root=fact.root,
-        root_sequence=root_sequence,
-        run=fact.run,
-        run_sequence=run_sequence,
-        stream=fact.stream,
-        topic=fact.topic,
-        traceparent=msgspec.UNSET if append.traceparent is None else append.traceparent,
-        v=ENVELOPE_VERSION,
-        version=version,
-    )
-    return FactRow(
-        position=known.position,
-        stream=fact.stream,
-        version=version,
-        topic=fact.topic,
-        state=msgspec.json.encode(envelope),
-        run=fact.run,
-        run_sequence=run_sequence,
-        root=fact.root,
-        root_sequence=root_sequence,
-        is_output=fact.is_output,
-        command_id=append.command_id,
-        at=prepared.at,
-        texts=fact.texts,
-    )
-
-
-def _next(heads: dict[str, int], name: str) -> int:
-    heads[name] = heads.get(name, 0) + 1
-    return heads[name]
+def _next(taken: dict[str, int], known: dict[str, int], name: str) -> int:
+    taken[name] = taken.get(name, known[name]) + 1
+    return taken[name]

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import msgspec
 
-from ...application.log_port import Append, LogUnavailable, Undecodable
+from ...application.log_port import Append, LogUnavailable, Stored, Undecodable
 from ...application.ports import Clock
 from ...domain.event import Draft, Event
 from ...domain.log import LOG_STREAM, LogKeyRotated, LogOpened
@@ -15,7 +15,7 @@ from .event_codec import EventCodec
 from .head import FIRST_MAC, Head, Signer
 from .keys import Keyring, KeysRefused, LogKeys
 from .merkle import NoHash, edge_root, subtree_root
-from .numbering import Stored, prepare
+from .recorder import Recorder
 from .sealing import Handover, RolledBack, Sealed, Sealing, signer_of
 from .signed_note import (
     Checkpoint,
@@ -28,7 +28,8 @@ from .signed_note import (
     sign_text,
     signers,
 )
-from .stored_log import Opens, Recorder, commit_batch
+from .stored_log import Opens
+from .writing import Writing
 
 CODEC = EventCodec({LogOpened.TOPIC: LogOpened, LogKeyRotated.TOPIC: LogKeyRotated})
 #: Who the log's own facts are by.
@@ -284,7 +285,7 @@ def _hand_over(recorder: Recorder, clock: Clock, events: Sequence[Event], sealin
         principal=PRINCIPAL,
         command_id=str(uuid4()),
     )
-    (outcome,) = commit_batch(recorder, [prepare(append, CODEC)], clock.now(), sealing)
+    (outcome,) = Writing(recorder, CODEC, clock, sealing, lambda _: (), lambda _: Stored(())).commit([append])
     if not isinstance(outcome, Stored):
         raise LogUnavailable("somebody else changed who signs the log at this moment")
 

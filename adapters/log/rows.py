@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Final
 import msgspec
 from eventsourcing.persistence import ProgrammingError, StoredEvent
 
-from ...application.log_port import Answered, LogTampered
+from ...application.log_port import Answered, AnswerKey, LogTampered
 from ...domain.log import LOG_STREAM
 from ..audit.entry import ENTRY_COLUMNS, Entry, entry_of
 from .event_codec import StoredRow, StoredText
 from .head import Head, edge_bytes, read_head, signer_text
 from .merkle import Edge, Node, grow, leaf_hash
-from .numbering import AnswerKey, Numbered
-from .stored_log import Order
+from .numbering import Numbered
+from .recorder import Order
 
 #: The columns of what one transaction writes, in the order of the rows below.
 FACT_COLUMNS: Final = (

@@ -7,8 +7,9 @@ from ...application.ports import Announce, Clock
 from ...domain.event import Event
 from ..memory import SYSTEM_CLOCK
 from .event_codec import EventCodec
+from .recorder import Recorder
 from .sequencer import UNOBSERVED, Observer, Sequencer, ignore
-from .stored_log import Opens, Recorder, StoredLog, unsealed
+from .stored_log import Opens, StoredLog, unsealed
 
 
 class NewRecorder(Recorder, Protocol):
@@ -48,7 +49,7 @@ class SequencedLog(StoredLog):
             recorder.close()
             raise
         super().__init__(
-            recorder, EventCodec(catalogue), Sequencer(recorder, clock, announce, sealing, observer), clock, sealing
+            recorder, EventCodec(catalogue), lambda commit: Sequencer(commit, announce, observer), clock, sealing
         )
         self._sealing = sealing
 

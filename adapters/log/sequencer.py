@@ -2,7 +2,7 @@
 One writer for each process: what is waiting goes into one transaction, and everybody is answered.
 
 Whoever comes when nobody writes writes at once, in its own thread, which saves two switches of threads. Callers that
-come together leave it to the sequencer's thread.
+come together, and those who must not be kept waiting, leave it to the sequencer's thread.
 """
 
 from collections import deque
@@ -15,17 +15,15 @@ from typing import Protocol
 
 import structlog
 
-from ...application.log_port import LogRolledBack, LogUnavailable
-from ...application.ports import Announce, Clock
-from .numbering import Outcome, Prepared, Stored
-from .sealing import UNSEALED, Sealing
-from .stored_log import Recorder, commit_batch
+from ...application.log_port import LogRolledBack, LogUnavailable, Proposal, Stored, Tell
+from ...application.ports import Announce
+from .stored_log import Commit
+from .writing import Outcome
 
 #: How many appends may wait; more have to wait for a place among them.
 MAX_WAITING = 1024
-#: How much one transaction takes: a batch holds the head for all replicas, so it has to stay short.
-MAX_BATCH_APPENDS = 256
-MAX_BATCH_FACTS = 2000
+#: How many proposals one transaction takes: a batch holds the head for all replicas, so it has to stay short.
+MAX_BATCH = 256
 #: How long an append waits for a place before its caller is told to come again.
 PLACE_TIMEOUT_SECONDS = 10.0
 
@@ -51,38 +49,29 @@ UNOBSERVED = Unobserved()
 
 
 class Waiting:
-    """An append on its way, and the place where its caller waits for the outcome."""
+    """A proposal on its way, and who is told of its outcome."""
 
-    __slots__ = ("began", "outcome", "prepared")
+    __slots__ = ("began", "is_settled", "proposal", "tell")
 
-    def __init__(self, prepared: Prepared) -> None:
-        self.prepared = prepared
+    def __init__(self, proposal: Proposal, tell: Tell) -> None:
+        self.proposal = proposal
+        self.tell = tell
         self.began = monotonic()
-        self.outcome: Future[Stored] = Future()
+        self.is_settled = False
 
-    def settle(self, outcome: Outcome | Exception) -> None:
-        """Hand the outcome to the caller."""
-        if isinstance(outcome, Stored):
-            self.outcome.set_result(outcome)
-        else:
-            self.outcome.set_exception(outcome)
+    def settle(self, outcome: Outcome) -> None:
+        """Hand the outcome over, once."""
+        if not self.is_settled:
+            self.is_settled = True
+            self.tell(outcome)
 
 
 class Sequencer:
-    """Group commit over a recorder. *announce* is told each new head after its facts are durable."""
+    """Group commit. *announce* is told each new head after its facts are durable."""
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        clock: Clock,
-        announce: Announce,
-        sealing: Sealing = UNSEALED,
-        observer: Observer = UNOBSERVED,
-    ) -> None:
-        self._recorder = recorder
+    def __init__(self, commit: Commit, announce: Announce, observer: Observer = UNOBSERVED) -> None:
+        self._commit_batch = commit
         self._observer = observer
-        self._sealing = sealing
-        self._clock = clock
         self._announce = announce
         self._queue: deque[Waiting] = deque()
         self._closed = False
@@ -95,15 +84,16 @@ class Sequencer:
         self._thread = Thread(target=self._drain, name="sequencer", daemon=True)
         self._thread.start()
 
-    def append(self, prepared: Prepared) -> Stored:
+    def append(self, proposal: Proposal) -> Stored:
         """
         Return once the facts are durable, with the batch that they became part of.
 
         Raises:
-            Conflict, AlreadyAnswered, Fenced: nothing of this append was stored.
+            Conflict, AlreadyAnswered, Fenced, whatever the decision raises: nothing of this proposal was stored.
             LogUnavailable: it is not known whether the facts are stored; the same command id tells, later.
         """
-        waiting = Waiting(prepared)
+        future = Future[Outcome]()
+        waiting = Waiting(proposal, future.set_result)
         with self._freed:
             if not self._freed.wait_for(self._takes_more, PLACE_TIMEOUT_SECONDS):
                 raise LogUnavailable("too many commands are waiting to be stored")
@@ -113,11 +103,26 @@ class Sequencer:
             if is_alone:
                 self._is_writing = True
             else:
-                self._queue.append(waiting)
-                self._filled.notify()
+                self._put(waiting)
         if is_alone:
             self._write([waiting])
-        return waiting.outcome.result()
+        outcome = future.result()
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def submit(self, proposal: Proposal, tell: Tell) -> None:
+        """Return at once; *tell* is given what `append` returns or raises, by the thread that writes."""
+        waiting = Waiting(proposal, tell)
+        with self._filled:
+            if not self._closed and len(self._queue) < MAX_WAITING:
+                self._put(waiting)
+                return
+        waiting.settle(LogUnavailable("too many commands are waiting to be stored, or the event log is closed"))
+
+    def _put(self, waiting: Waiting) -> None:
+        self._queue.append(waiting)
+        self._filled.notify()
 
     @property
     def waiting(self) -> int:
@@ -147,8 +152,7 @@ class Sequencer:
             # A writer that dies of it would let everybody wait for ever, those who come later too.
             log.exception("a batch could not be settled; whether it is stored is not known")
             for waiting in batch:
-                if not waiting.outcome.done():
-                    waiting.settle(LogUnavailable(f"it is not known whether this is stored: {error}"))
+                waiting.settle(LogUnavailable(f"it is not known whether this is stored: {error}"))
         finally:
             with self._filled:
                 self._is_writing = False
@@ -158,18 +162,14 @@ class Sequencer:
         """Return what waits, as much as one transaction takes; nothing only when closed and drained."""
         with self._filled:
             self._filled.wait_for(lambda: not self._is_writing and (self._queue or self._closed))
-            batch: list[Waiting] = []
-            facts = 0
-            while self._queue and len(batch) < MAX_BATCH_APPENDS and facts < MAX_BATCH_FACTS:
-                batch.append(self._queue.popleft())
-                facts += len(batch[-1].prepared.facts)
+            batch = [self._queue.popleft() for _ in range(min(len(self._queue), MAX_BATCH))]
             self._is_writing, self._is_crowded = bool(batch), len(batch) > 1
             self._freed.notify(len(batch))
             return batch
 
     def _settle(self, batch: Sequence[Waiting]) -> None:
         try:
-            outcomes = self._commit([waiting.prepared for waiting in batch])
+            outcomes = self._commit([waiting.proposal for waiting in batch])
         except LogUnavailable as error:
             for waiting in batch:  # each its own error: threads that raise one share its traceback
                 waiting.settle(type(error)(str(error)))
@@ -189,21 +189,21 @@ class Sequencer:
         for waiting in batch:
             self._settle([waiting])
 
-    def _commit(self, batch: Sequence[Prepared]) -> list[Outcome]:
+    def _commit(self, batch: Sequence[Proposal]) -> list[Outcome]:
         try:
-            return commit_batch(self._recorder, batch, self._clock.now(), self._sealing)
+            return self._commit_batch(batch)
         except LogRolledBack:
             raise
         except LogUnavailable:
             # Once more at once, for a connection that died while it was idle. If the first commit did succeed
             # and only its acknowledgement was lost, the command ids answer now.
-            return commit_batch(self._recorder, batch, self._clock.now(), self._sealing)
+            return self._commit_batch(batch)
 
     def _observe(self, batch: Sequence[Waiting], outcomes: Sequence[Outcome]) -> None:
         """Tell what was stored now: not what conflicted, nor what an earlier transaction had stored."""
         now = monotonic()
         stored = [
-            (len(outcome.rows), now - waiting.began)
+            (len(outcome.facts), now - waiting.began)
             for waiting, outcome in zip(batch, outcomes, strict=True)
             if isinstance(outcome, Stored) and not outcome.is_repeat
         ]
@@ -215,7 +215,7 @@ class Sequencer:
                 log.exception("what was stored could not be counted", facts=sum(facts for facts, _ in stored))
 
     def _tell(self, outcomes: Sequence[Outcome]) -> None:
-        positions = [outcome.rows[-1].position for outcome in outcomes if isinstance(outcome, Stored) and outcome.rows]
+        positions = [o.facts[-1].position for o in outcomes if isinstance(o, Stored) and o.facts]
         if positions:
             # A hint that fails costs latency; a writer that dies of it would cost every command after it.
             with suppress(Exception):

@@ -1,129 +1,20 @@
 """The event log over any store that can lock its head: encode, sequence, decode."""
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from datetime import datetime, timedelta
-from typing import Literal, Protocol, cast
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Protocol, cast
 
-from eventsourcing.domain import EventSourcingError
-from eventsourcing.persistence import (
-    DatabaseError,
-    DataError,
-    IntegrityError,
-    NotSupportedError,
-    PersistenceError,
-    ProgrammingError,
-)
-
-from ...application.log_port import (
-    Answered,
-    Append,
-    Conflict,
-    Forged,
-    LogUnavailable,
-    Undecodable,
-)
+from ...application.log_port import Answered, Forged, Proposal, Stored, Tell, Undecodable
 from ...application.ports import Clock
 from ...domain.event import Fact
-from ..audit.entry import Entry
 from .chain_check import ChainCheck, with_macs
-from .event_codec import EventCodec, StoredRow, StoredText, stored_time
-from .head import Head
-from .numbering import AnswerKey, Known, Numbered, Outcome, Prepared, Stored, Wanted, number, prepare, wanted
+from .event_codec import EventCodec, StoredRow, stored_time
+from .numbering import check_names
 from .proofs import StoredProofs
+from .recent_facts import RecentFacts
+from .recorder import Order, Recorder
 from .sealing import UNSEALED, Ring, Sealing, Unsealed
-
-#: How long the answer to a request is kept for its repetitions.
-ANSWERS_KEPT = timedelta(hours=24)
-
-Order = Literal["position", "version", "run_sequence", "root_sequence"]
-
-
-class Transaction(Protocol):
-    """A write transaction that holds the log's head: nobody else writes until it ends."""
-
-    def known(self, wanted: Wanted, answers_since: str) -> Known:
-        """Return what the log holds of *wanted*; answers older than *answers_since* are absent."""
-        ...
-
-    def write(self, numbered: Numbered, now: str, answers_since: str) -> None:
-        """Write facts, texts, answers and the new head; drop answers older than *answers_since*, now and then."""
-        ...
-
-
-class Recorder(Protocol):
-    """A store of facts. Every method may be called from any thread and raises LogUnavailable when the store is away."""
-
-    def transaction(self) -> AbstractContextManager[Transaction]:
-        """
-        Lock the head. Leaving the block commits: then all of it is durable and visible. An error in it rolls back.
-
-        Raises:
-            LogUnavailable: also when it is not known whether the commit succeeded.
-            Conflict: a row was there already, so somebody wrote without the lock.
-        """
-        ...
-
-    def rows(self, order: Order, name: str, after: int, limit: int) -> list[StoredRow]:
-        """Return the facts of the log, stream, run or tree (without output) called *name*, ascending from *after*."""
-        ...
-
-    def words(self, positions: Sequence[int]) -> dict[int, dict[str, StoredText]]:
-        """Return the words of these facts that are not erased, by position and digest."""
-        ...
-
-    def head(self) -> int:
-        """Return the last durable position."""
-        ...
-
-    def bounds(self) -> tuple[int, int, int]:
-        """Return the head's position, and the first and the last one that a fact has: 1 and 0 if there is none."""
-        ...
-
-    def run_head(self, run: str) -> int:
-        """Return the run's last run_sequence, 0 if it has none."""
-        ...
-
-    def tree_head(self) -> Head:
-        """Return the head: the edge of the tree, who signs it, and the newest checkpoint."""
-        ...
-
-    def hashes(self, level: int, first: int, count: int) -> list[bytes]:
-        """Return stored hashes of the tree, ascending from the index *first*; level 0 are the leaves."""
-        ...
-
-    def receipts(self, positions: Sequence[int]) -> dict[int, tuple[bytes, bytes | None]]:
-        """Return the leaf hash and the MAC of these facts."""
-        ...
-
-    def entries(self, root: str | None, after: int, limit: int) -> list[Entry]:
-        """Return rows as they are, for an auditor: of the log by position, or of a tree by root_sequence."""
-        ...
-
-    def log_entries(self) -> list[Entry]:
-        """Return the rows of the facts that the log holds about itself."""
-        ...
-
-    def answered(self, key: AnswerKey, answers_since: str) -> Answered | None:
-        """Return the stored answer, unless it is older than *answers_since*."""
-        ...
-
-    def erase(self, runs: Sequence[str], *, output_only: bool, before: str | None) -> int:
-        """Erase words and salts for good; return how many: no statement finds one that was erased before."""
-        ...
-
-    def erase_stream(self, stream: str) -> int:
-        """Erase the words and salts of one stream for good; return how many."""
-        ...
-
-    def erase_tree(self, root: str) -> int:
-        """Erase the words and salts of a coordinator's tree for good; return how many."""
-        ...
-
-    def close(self) -> None:
-        """Release what the recorder holds; it is not used again."""
-        ...
-
+from .writing import ANSWERS_KEPT, Outcome, Writing
 
 #: Return what seals the log's batches, once its head is looked at; the log is not written before that returns.
 Opens = Callable[[Recorder, Clock], Sealing]
@@ -140,10 +31,14 @@ def to_read(ring: Ring) -> Opens:
 
 
 class Sequencing(Protocol):
-    """What puts appends one after the other."""
+    """What puts proposals one after the other."""
 
-    def append(self, prepared: Prepared) -> Stored:
-        """Return once the facts are durable. Raises Conflict, AlreadyAnswered, LogUnavailable."""
+    def append(self, proposal: Proposal) -> Stored:
+        """Return once the facts are durable. Raises what the proposal is refused for, and LogUnavailable."""
+        ...
+
+    def submit(self, proposal: Proposal, tell: Tell) -> None:
+        """Do the same without keeping the caller waiting."""
         ...
 
     def close(self) -> None:
@@ -151,65 +46,44 @@ class Sequencing(Protocol):
         ...
 
 
-def commit_batch(
-    recorder: Recorder, batch: Sequence[Prepared], now: datetime, sealing: Sealing = UNSEALED
-) -> list[Outcome]:
-    """
-    Store what can be stored of the batch, in one transaction, and return each append's outcome.
-
-    An append that conflicts, or was answered before, takes nothing from the others.
-    """
-    since = stored_time(now - ANSWERS_KEPT)
-    sealing.ready()
-    with recorder.transaction() as transaction:
-        numbered = number(batch, transaction.known(wanted(batch), since))
-        # If we die before the block ends, nothing of the batch is stored. If we die right after it, all of it
-        # is, and its callers find their own facts by command id.
-        if numbered.facts or numbered.answers:
-            sealing.seal(numbered)
-            transaction.write(numbered, stored_time(now), since)
-    # If we die here, the next start finds the checkpoint in the store and puts it into the file. It is published also
-    # when nothing was written: what an append finds here as its own may be of a batch whose commit nobody saw succeed.
-    sealing.publish(numbered.head)
-    return numbered.outcomes
-
-
-@contextmanager
-def translated() -> Generator[None]:
-    """Let no driver's or library's error out: a store that is away is LogUnavailable, a row that was there Conflict."""
-    try:
-        yield
-    except IntegrityError as error:
-        raise Conflict(str(error)) from error
-    except (ProgrammingError, DataError, NotSupportedError):
-        raise  # our own mistake: waiting would not mend it
-    except (DatabaseError, PersistenceError, EventSourcingError) as error:
-        raise LogUnavailable(str(error) or type(error).__name__) from error
+#: Store a batch; see Writing.
+Commit = Callable[[Sequence[Proposal]], list[Outcome]]
 
 
 class StoredLog(StoredProofs):
     """An EventLog. The store, the codec and the sequencing are handed in."""
 
     def __init__(
-        self, recorder: Recorder, codec: EventCodec, sequencing: Sequencing, clock: Clock, sealing: Sealing = UNSEALED
+        self,
+        recorder: Recorder,
+        codec: EventCodec,
+        sequenced: Callable[[Commit], Sequencing],
+        clock: Clock,
+        sealing: Sealing = UNSEALED,
     ) -> None:
         super().__init__(recorder, sealing)
         self._recorder = recorder
         self._codec = codec
-        self._sequencing = sequencing
         self._clock = clock
         self._chain = ChainCheck(recorder, sealing.ring) if sealing.ring is not None else None
+        self._recent = RecentFacts()
+        self._writing = Writing(recorder, codec, clock, sealing, self.read, self._stored)
+        self._writing.hand_on(self._recent.add)
+        self._sequencing = sequenced(self._writing.commit)
 
-    def append(self, append: Append) -> Sequence[Fact]:
-        """Store the drafts as consecutive facts; see the port. Raises TypeError, ValueError for what cannot be stored."""
-        prepared = prepare(append, self._codec)
-        stored = self._sequencing.append(prepared)
-        if stored.is_repeat:
-            return self._facts(with_macs(self._recorder, stored.rows) if self._chain else stored.rows)
-        return [
-            self._codec.decode(row, {text.digest: text for text in fact.texts})
-            for row, fact in zip(stored.rows, prepared.facts, strict=True)
-        ]
+    def append(self, proposal: Proposal) -> Sequence[Fact]:
+        """Store what is decided as consecutive facts; see the port. Raises TypeError, ValueError for what cannot be."""
+        check_names(proposal)
+        return self._sequencing.append(proposal).facts
+
+    def submit(self, proposal: Proposal, tell: Tell) -> None:
+        """Do the same for somebody who must not be kept waiting; see the port. Raises ValueError."""
+        check_names(proposal)
+        self._sequencing.submit(proposal, tell)
+
+    def hand_on(self, follower: Callable[[Sequence[Fact]], None]) -> None:
+        """Hand the facts that this process stores to a method; see the port."""
+        self._writing.hand_on(follower)
 
     def read(self, after: int = 0, limit: int = 500) -> Sequence[Fact]:
         """Return facts of the whole log in position order, those greater than *after*."""
@@ -242,23 +116,36 @@ class StoredLog(StoredProofs):
     def erase_texts(self, runs: Sequence[str], *, output_only: bool = False, before: datetime | None = None) -> int:
         """Forget the words, and their salts, of these runs for good; return how many texts were erased."""
         bound = None if before is None else stored_time(before)
-        return self._recorder.erase(runs, output_only=output_only, before=bound)
+        return self._erased(self._recorder.erase(runs, output_only=output_only, before=bound))
 
     def erase_stream_texts(self, stream: str) -> int:
         """Forget the words, and their salts, of one stream for good; return how many texts were erased."""
-        return self._recorder.erase_stream(stream)
+        return self._erased(self._recorder.erase_stream(stream))
 
     def erase_tree_texts(self, root: str) -> int:
         """Forget the words, and their salts, of a coordinator's tree for good; return how many texts were erased."""
-        return self._recorder.erase_tree(root)
+        return self._erased(self._recorder.erase_tree(root))
 
     def close(self) -> None:
         """Finish the appends that were accepted, accept no more, and release the store."""
         self._sequencing.close()
         self._recorder.close()
 
-    def _read(self, order: Order, name: str, after: int, limit: int) -> list[Fact]:
+    def _erased(self, texts: int) -> int:
+        """Keep no words in memory of what was erased."""
+        self._recent.forget()
+        return texts
+
+    def _stored(self, rows: Sequence[StoredRow]) -> Stored:
+        """Return what an earlier append had stored as these rows."""
+        facts = self._facts(with_macs(self._recorder, rows) if self._chain else rows)
+        receipts = self.receipts([fact.position for fact in facts])
+        return Stored(facts, [receipts[fact.position] for fact in facts], is_repeat=True)
+
+    def _read(self, order: Order, name: str, after: int, limit: int) -> Sequence[Fact]:
         """Return facts, none of which stands where it was not written."""
+        if order == "position" and (found := self._recent.after(after, limit)):
+            return found
         rows, last = self._recorder.rows(order, name, after, limit), max(after, 0)
         if self._chain is not None and order == "position" and rows and rows[0].position != last + 1:
             raise self._alarmed(Forged(last + 1, None, "it is gone"))

@@ -12,26 +12,24 @@ from queue import Empty, SimpleQueue
 from threading import Event as Flag
 from threading import Lock, Thread
 
-import msgspec
 import structlog
 
 from ...domain.assembly import WorktreesRemoved
-from ...domain.dispatch import advance
+from ...domain.directive import WORDS, DirectiveMoved, SteeringDecided, SteeringReceived
 from ...domain.effects import Effect, EndTurn, next_effects
-from ...domain.event import Fact, Text
+from ...domain.event import Event, Fact, Text
 from ...domain.held import DRIVE, EffectHeld, EffectReleased, EffectRetried
 from ...domain.hold import drive_id, give_up, hold, release_drive
 from ...domain.leases import LeaseTaken
 from ...domain.rejected import Busy, Rejected, RunNotFound
 from ...domain.run import Run
 from ...domain.run_records import RunErased
-from ...domain.team import Member
 from ..cause import UNEXPECTED, cause_of
 from ..effects.carry_out import abandon, carry_out
 from ..effects.workshop import Closing, Workshop
 from ..log_port import Fenced, LogUnavailable, Undecodable
 from ..ports import Wakeups
-from ..register_project import load_project
+from .advancing import Advancing
 from .back_off import BackOff
 from .rounds import Outcome, Round, Rounds
 from .tenure import LeaseLost
@@ -39,6 +37,8 @@ from .under_way import EffectState, Held, UnderWay
 
 SWEEP_SECONDS = 30.0
 POLL_SECONDS = 1.0
+#: How long the driver waits for more news after it has looked at some.
+TICK_SECONDS = 0.01
 CLOSE_SECONDS = 20.0
 #: More steps than any log allows in a row; a decision that repeats itself is a fault, not progress.
 MAX_STEPS = 10_000
@@ -73,6 +73,7 @@ class Driver:
         self._back_off = back_off or BackOff()
         self._effects = UnderWay(max_agents, self._back_off, processes=max_processes)
         shop.at_work = self
+        self._advancing = Advancing(shop)
         self._news: SimpleQueue[str] = SimpleQueue()
         self._stopping = Flag()
         self._lock = Lock()
@@ -84,6 +85,7 @@ class Driver:
     def start(self) -> None:
         """Begin to drive. What the log held before is found by the sweep that comes first."""
         position = self._shop.runs.log.head()
+        self._shop.runs.states.following = self._advancing
         for work in (lambda: self._listen(position), self._loop):
             thread = Thread(target=work, daemon=True, name="driver")
             thread.start()
@@ -92,6 +94,7 @@ class Driver:
     def stop(self) -> None:
         """On return no effect is under way and no agent of this process is alive; the log has what is left to do."""
         self._stopping.set()
+        self._shop.runs.states.following = None
         self._shop.close()
         for thread in list(self._threads):
             thread.join(CLOSE_SECONDS)
@@ -169,7 +172,7 @@ class Driver:
                 while facts := self._shop.runs.log.read(position, PAGE):
                     for root in _to_be_tried(facts):
                         self._effects.try_now(root, self._shop.now())
-                    for root in _with_news(facts):
+                    for root in self._with_news(facts):
                         self._look_at(root)
                     position = facts[-1].position
             except Undecodable as undecodable:
@@ -190,8 +193,12 @@ class Driver:
                 outcomes = self._sweep()
                 outcomes.extend(self._attempt(root) for root in self._all_news())
                 self._rounds.add(outcomes, time.monotonic() - swept, self._shop.now().isoformat())
-            for root in self._next_news():
+            news = self._next_news()
+            for root in news:
                 self._attempt(root)
+            if news:
+                # Under load the news of several commits is looked at once.
+                self._stopping.wait(TICK_SECONDS)
 
     def _sweep(self) -> list[Outcome]:
         try:
@@ -201,6 +208,19 @@ class Driver:
             log.exception("the open runs could not be listed; the next sweep tries again")
             return ["failed"]
         return []
+
+    def _with_news(self, facts: Sequence[Fact]) -> set[str]:
+        """Return the runs about which there may be something to do: none for a fact that only says that all is done."""
+        told, roots = set[str](), set[str]()
+        for fact in facts:
+            if fact.root and not fact.event.OUTPUT and not isinstance(fact.event, NO_NEWS):
+                (told if _are_words(fact.event) else roots).add(fact.root)
+        for root in told - roots:
+            # Whoever works with the agent looks for them itself. Only what others received is to be decided here.
+            run = self._shop.runs.states.kept(root)
+            if run is None or run.undecided or run.pending:
+                roots.add(root)
+        return roots
 
     def _look_at(self, root: str) -> None:
         """Drive a run that is ours; see to it that somebody drives one that is not."""
@@ -282,22 +302,13 @@ class Driver:
                 self._abandoned.discard(effect.id)
 
     def _advance(self, root: str) -> Run:
+        """Decide what follows and was not decided with what it follows from: others stored that, or the run was not ours."""
         for _ in range(MAX_STEPS):
-            run = self._shop.runs.run(root)
-            # Only a correction can need to know who else is on the team.
-            team = self._team(run) if run.open_directives() else ()
-            if not self._shop.decide(root, lambda found, team=team: advance(found, self._shop.now(), team)):
-                return self._shop.runs.run(root)
+            run, now = self._shop.runs.run(root), self._shop.now()
+            if not self._advancing.drafts(run, now):
+                return run
+            self._shop.decide(root, lambda found, now=now: self._advancing.drafts(found, now))
         raise RuntimeError(f"run {root} does not come to rest")
-
-    def _team(self, run: Run) -> tuple[Member, ...]:
-        """Return who can take over in a run, each with the full id of the model that they would work with."""
-        team = load_project(run.project_id, self._shop.runs.log).team
-        resolve = self._shop.agents.resolve
-        return tuple(
-            msgspec.structs.replace(member, model_id=resolve(member.model_id) if member.model_id else None)
-            for member in team
-        )
 
     def _begin(self, effect: Effect, run: Run) -> bool:
         begins = self._effects.begin(effect, run, lambda: self._shop.tenure.holds(effect.run_id))
@@ -400,6 +411,14 @@ def _to_be_tried(facts: Sequence[Fact]) -> set[str]:
     return {fact.root for fact in facts if fact.root and isinstance(fact.event, EffectRetried)}
 
 
-def _with_news(facts: Sequence[Fact]) -> set[str]:
-    """Return the runs about which there may be something to do: none for a fact that only says that all is done."""
-    return {fact.root for fact in facts if fact.root and not fact.event.OUTPUT and not isinstance(fact.event, NO_NEWS)}
+def _are_words(event: Event) -> bool:
+    """Whether a fact is about words that wait for an agent to hear them, on their way there."""
+    match event:
+        case SteeringReceived():
+            return event.direct and event.verb in WORDS and bool(event.targets)
+        case DirectiveMoved(status="queued"):
+            return event.kind in WORDS
+        case SteeringDecided(decision="in_place_steer", phase=None):
+            return event.attempt == 0
+        case _:
+            return False

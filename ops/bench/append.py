@@ -40,8 +40,9 @@ from steersman.adapters.log.head import Head
 from steersman.adapters.log.keys import Keyring, new_keys
 from steersman.adapters.log.numbering import Numbered
 from steersman.adapters.log.opening import sealed_by
+from steersman.adapters.log.recorder import Recorder
 from steersman.adapters.log.sealing import Ring, chain
-from steersman.adapters.log.stored_log import Opens, Recorder, StoredLog, unsealed
+from steersman.adapters.log.stored_log import Opens, StoredLog, unsealed
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.sqlite_log import SqliteLog
 from steersman.application.log_port import Append

@@ -53,7 +53,7 @@ def write_log(home: Path, facts: int) -> None:
     seal = sealed_by(Keyring(home / "keys"), CheckpointFile(home / "data" / "checkpoints.log"))
     log = SqliteLog(home / "data" / "log.db", CATALOGUE, seal=seal)
     inside: Any = log
-    recorder, sealing = inside._recorder, inside._sequencing._sealing
+    recorder, sealing = inside._recorder, inside._sealing
     fill(log, recorder, sealing, facts=facts, at_gate=RUNS_AT_GATE, directives=CORRECTIONS)
     views = SqliteViews(home / "data" / "views.db")
     catch_up(views, log, VIEWS)

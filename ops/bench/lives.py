@@ -10,8 +10,9 @@ from uuid import uuid4
 import msgspec
 
 from steersman.adapters.log.event_codec import Encoded, EventCodec
-from steersman.adapters.log.numbering import Prepared
-from steersman.adapters.log.stored_log import Recorder, Sealing, commit_batch
+from steersman.adapters.log.numbering import Numbering, Wanted
+from steersman.adapters.log.recorder import Recorder
+from steersman.adapters.log.sealing import Sealing
 from steersman.adapters.memory import SYSTEM_CLOCK, MemoryLog
 from steersman.application.caller import service
 from steersman.application.log_port import Append
@@ -200,5 +201,10 @@ def fill(log: Any, recorder: Recorder, sealing: Sealing, *, facts: int, at_gate:
 def _commit(recorder: Recorder, sealing: Sealing, facts: Sequence[Encoded]) -> None:
     now = datetime.now(UTC)
     append = Append(drafts=(), expected={}, at=now, principal="service", command_id=str(uuid4()))
-    prepared = Prepared(append, tuple(facts), now.isoformat(timespec="microseconds"))
-    commit_batch(recorder, [prepared], now, sealing)
+    with recorder.transaction() as transaction:
+        numbering = Numbering(transaction.known(Wanted(), ""), lambda wanted: transaction.known(wanted, ""))
+        numbering.add(append, numbering.place(append, facts))
+        numbered = numbering.finish()
+        sealing.seal(numbered)
+        transaction.write(numbered, "", "")
+    sealing.publish(numbered.head)

@@ -1,12 +1,16 @@
-"""A process dies at the append that is named, whatever its other threads append meanwhile."""
+"""A process dies with the batch that is named, and before, in or after its commit as it is asked to."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from steersman.adapters import crash_points
 from steersman.adapters.crash_points import VARIABLE, with_crash_point
-from steersman.adapters.memory import MemoryLog
+from steersman.adapters.log.checkpoint_file import CheckpointFile, read_notes
+from steersman.adapters.log.keys import Keyring
+from steersman.adapters.log.opening import sealed_by
+from steersman.adapters.sqlite_log import SqliteLog
 from steersman.application.log_port import Append
 from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.event import Draft
@@ -23,21 +27,24 @@ def append(name: str) -> Append:
     return Append(drafts=(draft,), expected={name: 0}, at=datetime.now(UTC), principal="ada", command_id=name)
 
 
-def test_an_append_that_comes_between_does_not_hide_the_one_that_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("point", "in_store", "in_file"),
+    [("lost", 2, 2), ("committed", 3, 2), ("stored", 3, 3)],
+    ids=lambda value: str(value),
+)
+def test_each_point_is_where_its_name_says(
+    point: str, in_store: int, in_file: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def die() -> None:
         raise Died
 
     monkeypatch.setattr(crash_points, "die", die)
-    inner = MemoryLog(CATALOGUE)
-    log = with_crash_point(inner, {VARIABLE: "stored run.erased"})
-    store = inner.append
-
-    def slowly(wanted: Append) -> object:
-        monkeypatch.setattr(inner, "append", store)
-        log.append(append("another"))
-        return store(wanted)
-
-    monkeypatch.setattr(inner, "append", slowly)
+    file = CheckpointFile(tmp_path / "checkpoints.log")
+    opens = with_crash_point(sealed_by(Keyring(tmp_path / "keys"), file), {VARIABLE: f"{point} run.erased 2"})
+    log = SqliteLog(tmp_path / "log.db", CATALOGUE, seal=opens)
+    log.append(append("another"))
     with pytest.raises(Died):
         log.append(append("the one"))
-    assert [fact.stream for fact in inner.read()] == ["another", "the one"]
+    assert log.head() == in_store
+    assert len(list(read_notes(file.path))) == in_file
+    log.close()

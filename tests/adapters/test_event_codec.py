@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from steersman.adapters.log.event_codec import Encoded, EventCodec, StoredRow, StoredText, stored_time
-from steersman.adapters.log.numbering import Known, number, prepare
+from steersman.adapters.log.numbering import Known, Numbering, encode_facts
 from steersman.application.log_port import Append, Forged, Undecodable
 from steersman.domain.event import Draft, Event, Text, Unknown
 
@@ -59,7 +59,8 @@ def stored(event: Event, **more: Any) -> tuple[StoredRow, dict[str, StoredText]]
     """Return the event as the log would store it at position 1."""
     draft = Draft(stream="s", event=event, run="r", root="r")
     append = Append(drafts=(draft,), expected={"s": 0}, at=AT, principal="ada", command_id="c1", **more)
-    (row,) = number([prepare(append, codec())], Known(0, {}, {}, {}, {}, {})).facts
+    known = Known(0, {"s": 0}, {"r": 0}, {"r": 0}, {}, {})
+    (row,) = Numbering(known, lambda _: known).place(append, encode_facts(append, codec()))
     return StoredRow(row.position, row.run, row.state), {text.digest: text for text in row.texts}
 
 

@@ -13,9 +13,8 @@ import pytest
 
 from steersman.adapters.crash_points import POINTS, VARIABLE, UnknownPoint, with_crash_point
 from steersman.adapters.git.workplaces import finish
-from steersman.adapters.memory import MemoryLog
+from steersman.adapters.log.stored_log import unsealed
 from steersman.application.git_port import Contribution
-from steersman.domain.catalogue import CATALOGUE
 
 from .conftest import AT, Scratch
 from .test_git_landing import everything, moved
@@ -185,4 +184,4 @@ def test_a_landing_that_was_cut_short_is_taken_back_before_another_one(scratch: 
 @pytest.mark.parametrize("named", ["at nowhere", "at", "lost", "soon x"])
 def test_a_point_that_is_none_refuses_the_start(named: str) -> None:
     with pytest.raises(UnknownPoint):
-        with_crash_point(MemoryLog(CATALOGUE), {VARIABLE: named})
+        with_crash_point(unsealed, {VARIABLE: named})

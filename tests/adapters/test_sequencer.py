@@ -11,7 +11,7 @@ import pytest
 
 from steersman.adapters.log.event_codec import EventCodec
 from steersman.adapters.log.sequencer import UNOBSERVED, Observer, Sequencer, Waiting, ignore
-from steersman.adapters.log.stored_log import StoredLog
+from steersman.adapters.log.stored_log import Commit, StoredLog
 from steersman.adapters.memory import MemoryRecorder
 from steersman.application.log_port import LogUnavailable
 from steersman.tests.contracts.facts import CATALOGUE, append, note
@@ -49,8 +49,12 @@ class House:
         self._pool = pool
         self._clock = Clock()
         recorder = MemoryRecorder()
-        self._sequencer = Sequencer(recorder, self._clock, ignore, observer=observer)
-        self.log = StoredLog(recorder, EventCodec(CATALOGUE), self._sequencer, self._clock)
+
+        def sequenced(commit: Commit) -> Sequencer:
+            self._sequencer = Sequencer(commit, ignore, observer=observer)
+            return self._sequencer
+
+        self.log = StoredLog(recorder, EventCodec(CATALOGUE), sequenced, self._clock)
 
     def append(self, name: str) -> Future[Any]:
         """Let somebody append a fact."""

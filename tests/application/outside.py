@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from steersman.application.agent_port import (
     AgentFailed,
@@ -28,7 +28,7 @@ from steersman.application.git_port import (
     WorkplaceState,
     WorkplaceUnmade,
 )
-from steersman.application.log_port import Append, EventLog, LogUnavailable
+from steersman.application.log_port import Append, EventLog, LogUnavailable, Proposal
 from steersman.application.ports import CommandResult
 from steersman.domain.event import Fact
 from steersman.domain.git import Commit
@@ -452,18 +452,37 @@ class FaultyLog:
         self.fault_at: int | None = None
         self.stored_all_the_same = False
 
-    def append(self, append: Append) -> Sequence[Fact]:
-        if all(draft.event.OUTPUT for draft in append.drafts):
-            return self._log.append(append)
-        self.appends += 1
-        if self.appends != self.fault_at:
-            return self._log.append(append)
-        if self.stored_all_the_same:
-            self._log.append(append)
-        raise LogUnavailable("the connection was lost")
+    def append(self, proposal: Proposal) -> Sequence[Fact]:
+        counted = Counted(proposal, self)
+        stored = self._log.append(counted)
+        if counted.is_faulty:
+            raise LogUnavailable("the connection was lost")
+        return stored
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._log, name)
+
+
+class Counted:
+    """A proposal that counts when it decides something."""
+
+    def __init__(self, proposal: Proposal, log: FaultyLog) -> None:
+        self._proposal = proposal
+        self._log = log
+        self.is_faulty = False
+
+    def decide(self) -> Append | None:
+        append = self._proposal.decide()
+        if append is None or all(draft.event.OUTPUT for draft in append.drafts):
+            return append
+        self._log.appends += 1
+        self.is_faulty = self._log.appends == self._log.fault_at
+        if self.is_faulty and not self._log.stored_all_the_same:
+            raise LogUnavailable("the connection was lost")
+        return append
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._proposal, name)
 
 
 def facts(log: EventLog) -> Iterator[Fact]:

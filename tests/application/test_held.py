@@ -9,7 +9,7 @@ import pytest
 
 from steersman.application.agent_port import TurnObserver
 from steersman.application.caller import Caller
-from steersman.application.driving import drive_runs
+from steersman.application.driving import advancing, drive_runs
 from steersman.application.driving.back_off import LONGEST_REST_SECONDS, BackOff
 from steersman.application.driving.under_way import UnderWay
 from steersman.application.explain_run import explain
@@ -194,7 +194,7 @@ def test_a_run_that_cannot_be_driven_says_so_and_takes_it_back(
             raise AssertionError("a decision that is wrong")
         return advance(*args)
 
-    monkeypatch.setattr(drive_runs, "advance", broken)
+    monkeypatch.setattr(advancing, "advance", broken)
     service.serve(open_runs=["r"])
     run = service.wait(lambda run: run.held)
     (held,) = run.held.values()

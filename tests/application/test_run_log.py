@@ -1,11 +1,11 @@
-"""Deciding about runs: from a fresh fold after a lost race, a bounded number of times, and once for each command."""
+"""Deciding about runs: on what the log holds at that moment, and once for each command."""
 
 from collections.abc import Sequence
 
 import pytest
 
 from steersman.application.caller import Answer, IdempotencyKey
-from steersman.application.log_port import AlreadyAnswered, LogUnavailable
+from steersman.application.log_port import AlreadyAnswered, Conflict, LogUnavailable
 from steersman.application.run_log import MAX_ATTEMPTS, RunLog, expected_versions
 from steersman.domain.assembly import WorkflowStep
 from steersman.domain.event import Draft
@@ -29,35 +29,48 @@ def steps(service: Service) -> list[str]:
     return [event.step for event in service.told(WorkflowStep)]
 
 
-def test_a_decision_that_lost_a_race_is_taken_again_from_a_fresh_fold(service: Service) -> None:
+def test_a_decision_sees_what_another_process_has_stored_just_before(service: Service) -> None:
     other = RunLog(service.runs.log, service.clock)
-    seen: list[int] = []
+    seen = [service.run.root_sequence]
+    for n in range(4):
+        other.decide("r", lambda run, n=n: said(run, f"other {n}"), by())
+        service.runs.decide("r", lambda run, n=n: (seen.append(run.root_sequence), said(run, f"mine {n}"))[1], by())
+    assert seen[1:] == [seen[0] + 2 * n + 1 for n in range(4)]
+    assert steps(service) == [f"{whose} {n}" for n in range(4) for whose in ("other", "mine")]
 
-    def overtaken(run: Run) -> Sequence[Draft]:
-        seen.append(run.root_sequence)
-        if len(seen) < MAX_ATTEMPTS:
-            other.decide("r", lambda found: said(found, f"other {len(seen)}"), by())
+
+def test_a_decision_whose_ground_has_changed_is_taken_again_once_somebody_has_looked(service: Service) -> None:
+    looks: list[int] = []
+
+    def resting(run: Run) -> Sequence[Draft]:
+        if len(looks) < MAX_ATTEMPTS - 1:
+            raise Conflict("it has changed")
         return said(run, "mine")
 
-    assert len(service.runs.decide("r", overtaken, by())) == 1
-    assert len(seen) == len(set(seen)) == MAX_ATTEMPTS == 8
-    assert steps(service)[-1] == "mine"
-    assert steps(service).count("mine") == 1
+    assert len(service.runs.decide("r", resting, by(), look=lambda: looks.append(1))) == 1
+    assert (len(looks), steps(service)) == (7, ["mine"])
 
 
-def test_a_decision_that_loses_eight_times_is_refused_and_stores_nothing(service: Service) -> None:
-    other = RunLog(service.runs.log, service.clock)
-    tries: list[int] = []
+def test_a_decision_whose_ground_always_changes_is_refused_and_stores_nothing(service: Service) -> None:
+    def resting(run: Run) -> Sequence[Draft]:
+        raise Conflict("it has changed")
 
-    def overtaken(run: Run) -> Sequence[Draft]:
-        tries.append(1)
-        other.decide("r", lambda found: said(found, "other"), by())
-        return said(run, "mine")
-
+    head = service.log.head()
     with pytest.raises(Busy):
-        service.runs.decide("r", overtaken, by())
-    assert len(tries) == 8
-    assert "mine" not in steps(service)
+        service.runs.decide("r", resting, by(), look=lambda: None)
+    assert service.log.head() == head
+
+
+def test_a_decision_that_fails_leaves_the_state_as_it_was(service: Service) -> None:
+    def broken(run: Run) -> Sequence[Draft]:
+        raise ZeroDivisionError
+
+    before = service.run
+    with pytest.raises(ZeroDivisionError):
+        service.runs.decide("r", broken, by())
+    assert service.run == before
+    service.runs.decide("r", said, by())
+    assert service.run == RunLog(service.runs.log, service.clock).run("r")
 
 
 def test_a_command_whose_acknowledgement_was_lost_is_stored_once(service: Service) -> None:

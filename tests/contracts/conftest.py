@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from steersman.adapters.log.stored_log import Recorder, StoredLog
+from steersman.adapters.log.recorder import Recorder
+from steersman.adapters.log.stored_log import StoredLog
 from steersman.adapters.memory import MemoryLog, MemoryRecorder
 from steersman.adapters.postgres_log import LogDatastore, PostgresLog, PostgresRecorder
 from steersman.adapters.sqlite_log import SqliteLog, SqliteRecorder, open_datastore

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.adapters.log.stored_log import Recorder
+from steersman.adapters.log.recorder import Recorder
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.sqlite_log import SqliteLog
 from steersman.application.log_port import Conflict, LogUnavailable, Undecodable

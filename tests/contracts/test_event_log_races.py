@@ -12,9 +12,10 @@ import psycopg
 import pytest
 
 from steersman.adapters.log.event_codec import EventCodec
-from steersman.adapters.log.numbering import Numbered, number, prepare, wanted
+from steersman.adapters.log.numbering import Numbered, Numbering, Wanted, encode_facts
+from steersman.adapters.log.recorder import Recorder
 from steersman.adapters.log.sequencer import Sequencer, ignore
-from steersman.adapters.log.stored_log import Recorder, StoredLog, commit_batch
+from steersman.adapters.log.stored_log import StoredLog
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.application.log_port import AlreadyAnswered, Answered, Append, Conflict, LogUnavailable
 from steersman.domain.event import Fact
@@ -83,16 +84,17 @@ def faulty(store: Store) -> Faulty:
 
 
 @pytest.fixture
-def sequencer(store: Store, faulty: Faulty) -> Generator[Sequencer]:
-    sequencer = Sequencer(faulty, store.clock, ignore)
-    yield sequencer
+def log(store: Store, faulty: Faulty) -> Generator[StoredLog]:
+    log = StoredLog(faulty, EventCodec(CATALOGUE), lambda commit: Sequencer(commit, ignore), store.clock)
+    yield log
     faulty.may_go_on.set()
-    sequencer.close()
+    log._sequencing.close()
 
 
 @pytest.fixture
-def log(store: Store, faulty: Faulty, sequencer: Sequencer) -> StoredLog:
-    return StoredLog(faulty, EventCodec(CATALOGUE), sequencer, store.clock)
+def sequencer(log: StoredLog) -> Sequencer:
+    assert isinstance(log._sequencing, Sequencer)
+    return log._sequencing
 
 
 def in_one_batch(
@@ -286,12 +288,11 @@ def test_a_request_takes_effect_once_however_often_and_wherever_it_is_sent(store
 
 
 def test_two_requests_with_one_key_in_one_batch_have_one_effect(store: Store) -> None:
-    codec = EventCodec(CATALOGUE)
-    batch = [prepare(append(name, note(name), idempotency=request("k")), codec) for name in ("a", "b")]
-    recorder = store.recorder()
-    _, second = commit_batch(recorder, batch, store.clock.now())
+    log = store.open()
+    batch = [append(name, note(name), idempotency=request("k")) for name in ("a", "b")]
+    _, second = log._writing.commit(batch)
     assert isinstance(second, AlreadyAnswered)
-    assert second.answered.position == recorder.head() == 1
+    assert second.answered.position == log.head() == 1
 
 
 def test_an_answer_is_stored_also_without_a_fact(store: Store) -> None:
@@ -336,13 +337,15 @@ def test_an_answer_is_kept_for_24_hours(store: Store) -> None:
 
 def test_nobody_reads_past_a_transaction_that_is_still_open(postgres_url: str) -> None:
     log, other = PostgresLog(postgres_url, CATALOGUE), PostgresLog(postgres_url, CATALOGUE)
-    prepared = [prepare(append("slow", note("slow")), EventCodec(CATALOGUE))]
+    wish = append("slow", note("slow"))
     with (
         psycopg.connect(postgres_url, autocommit=True) as observer,
         ThreadPoolExecutor(1) as threads,
         other._recorder.transaction() as slow,
     ):
-        slow.write(number(prepared, slow.known(wanted(prepared), "")), "", "")
+        numbering = Numbering(slow.known(Wanted(), ""), lambda wanted: slow.known(wanted, ""))
+        numbering.add(wish, numbering.place(wish, encode_facts(wish, EventCodec(CATALOGUE))))
+        slow.write(numbering.finish(), "", "")
         quick = threads.submit(log.append, append("quick", note("quick")))
         blocked = (
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"

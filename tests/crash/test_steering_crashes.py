@@ -19,6 +19,7 @@ pytestmark = pytest.mark.timeout(MANY_LIVES_SECONDS)
 
 POINTS = {
     "before the receipt": "lost coordinator.steering_received",
+    "between the receipt's commit and its checkpoint in the file": "committed coordinator.steering_received",
     "after the receipt": "stored coordinator.steering_received",
     "before the decision": "lost coordinator.steering_decision",
     "after the decision": "stored coordinator.steering_decision",
@@ -95,7 +96,14 @@ def test_a_correction_ends_once_wherever_its_service_dies(point: str, service: S
 
 
 @pytest.mark.usefixtures("on_postgres")
-@pytest.mark.parametrize("point", ["after the receipt", "after the first of two proofs"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "between the receipt's commit and its checkpoint in the file",
+        "after the receipt",
+        "after the first of two proofs",
+    ],
+)
 def test_a_correction_on_postgres_ends_once_wherever_its_service_dies(
     point: str, service: Service, repository: Repository
 ) -> None:

@@ -1,6 +1,10 @@
 """The fold is total and the same for everybody, and what is outstanding has the same name whoever asks."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
+from hashlib import sha256
 
 import msgspec
 import pytest
@@ -60,7 +64,7 @@ def test_a_fact_of_a_newer_release_leaves_the_run_to_a_newer_replica() -> None:
 def test_the_versions_of_all_streams_are_kept() -> None:
     fleet = story()
     last = {fact.stream: fact.version for fact in fleet.facts}
-    assert fleet.run.versions == last
+    assert dict(fleet.run.versions) == last
 
 
 def test_effects_have_the_same_ids_on_every_replica_and_after_every_restart() -> None:
@@ -105,9 +109,64 @@ def test_folding_many_corrections_costs_about_as_much_for_each() -> None:
         for name in Run.__struct_fields__
         if getattr(fleet.run, name) is not getattr(before, name) and getattr(fleet.run, name) != getattr(before, name)
     ]
-    assert set(changed) <= {"directives", "versions", "root_sequence"}
+    assert set(changed) <= {"directives", "undecided", "waiting", "versions", "root_sequence"}
     kept = [d for d in before.directives if fleet.run.directives[d] is before.directives[d]]
     assert len(kept) == 100
+
+
+def test_every_open_correction_is_found_by_how_far_it_is_and_a_closed_one_nowhere() -> None:
+    fleet = Fleet(part("One"), part("Two"))
+    fleet.start(1)
+    fleet.start(2)
+    for kind in ("guidance", "redirect", "guidance"):
+        fleet.command(kind, 1)
+    fleet.command("pause", 2)
+    states = [replay(fleet.facts[:cut]) for cut in range(len(fleet.facts) + 1)]
+    fleet.settle()
+    for run in (*states, fleet.run, story().run):
+        every = run.received()
+        assert [d.position for d in every] == sorted(d.position for d in every)
+        assert run.open_directives() == tuple(d for d in every if d.open)
+        assert run.pending_directives() == tuple(d for d in every if d.open and not d.only_waits)
+        assert {*run.undecided.values()} == {d.directive_id for d in every if d.only_waits and d.action is None}
+        for child in run.children:
+            assert run.open_for(child) == tuple(d for d in every if d.open and child in d.targets)
+        assert run.unresolved == {d.directive_id for d in every if d.status == "needs_attention"}
+
+
+def test_the_same_log_gives_the_same_decisions_whatever_the_hashes_of_this_process() -> None:
+    program = "from steersman.tests.domain.test_fold_and_effects import crowd, digest\nprint(digest(crowd()))"
+    said = {
+        subprocess.run(
+            [sys.executable, "-P", "-c", program],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(said) == 1
+
+
+def crowd() -> Fleet:
+    """Many corrections of several children, some heard, some waiting, some not decided."""
+    fleet = Fleet(part("One"), part("Two"), part("Three", 0))
+    fleet.start(1)
+    fleet.start(2)
+    for n in range(30):
+        fleet.command("guidance" if n % 3 else "redirect", 1 + n % 2)
+        if n % 7 == 0:
+            fleet.settle()
+    return fleet
+
+
+def digest(fleet: Fleet) -> str:
+    """Return a digest of what was decided, what would be next, and what is outstanding."""
+    said = [(fact.stream, fact.topic, repr(fact.event)) for fact in fleet.facts]
+    drafts = [(draft.stream, repr(draft.event)) for draft in advance(fleet.run, fleet.now)]
+    waits = [directive.directive_id for child in fleet.run.children for directive in fleet.run.open_for(child)]
+    return sha256(repr((said, drafts, waits, next_effects(fleet.run))).encode()).hexdigest()
 
 
 def test_an_erased_word_changes_no_decision() -> None:

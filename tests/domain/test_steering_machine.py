@@ -347,7 +347,7 @@ class Steering(RuleBasedStateMachine):
 
     @rule(data=st.data(), action=st.sampled_from(("retry", "abandon")))
     def somebody_resolves(self, data: st.DataObject, action: Any) -> None:
-        for directive in self.fleet.run.directives.values():
+        for directive in self.fleet.run.received():
             if directive.status == "needs_attention":
                 self.fleet.try_to(
                     lambda d=directive: self.fleet.put(steering.resolve(self.fleet.run, d.directive_id, action))

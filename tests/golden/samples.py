@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from steersman.adapters.log.event_codec import EventCodec
-from steersman.adapters.log.numbering import Known, number, prepare
+from steersman.adapters.log.numbering import Known, Numbering, encode_facts
 from steersman.application.log_port import Append
 from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.event import Draft, Event, Text
@@ -62,7 +62,7 @@ def sample(kind: type[Event]) -> Sample:
         drafts=(draft,), expected={"run/r": 4}, at=AT, principal="alice", command_id="c", traceparent="00-a-b-01"
     )
     known = Known(position=9, streams={"run/r": 4}, runs={"r": 5}, roots={"r": 6}, commands={}, answers={})
-    (row,) = number([prepare(append, codec())], known).facts
+    (row,) = Numbering(known, lambda _: known).place(append, encode_facts(append, codec()))
     return Sample(row.topic, row.state.decode(), {text.digest: text.words.decode() for text in row.texts})
 
 

@@ -1,6 +1,7 @@
 """Who gets in, and what they see of what is not theirs."""
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +75,14 @@ def test_any_other_credential_is_401(api: Any, value: str) -> None:
     assert is_problem(response, 401, "unauthorized")
 
 
-def test_a_revoked_token_is_refused_at_once(api: Any) -> None:
+def test_a_revoked_token_is_refused_within_a_second(api: Any) -> None:
     client = api.client()
     assert client.get("/api/projects").status_code == 200
     api.tokens.revoke(next(token.id for token in api.tokens.list() if token.user == api.name("alice")))
-    assert is_problem(client.get("/api/projects"), 401, "unauthorized")
+    until = time.monotonic() + 1.0
+    while (refused := client.get("/api/projects")).status_code == 200:
+        assert time.monotonic() < until
+    assert is_problem(refused, 401, "unauthorized")
 
 
 def test_a_token_of_before_its_name_was_reserved_is_refused(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def test_a_worker_that_is_named_in_many_ways_is_steered_once(story: Any) -> None
     names = [first, f"{story.run_id}:1", first.upper(), f"{story.run_id.upper()}:1", second, second]
     answer = steer(story, tasks=names).json()
     assert [receipt["task_id"] for receipt in answer["receipts"]] == [first, second]
-    assert [list(directive.targets) for directive in story.run.directives.values()] == [[first], [second]]
+    assert [list(directive.targets) for directive in story.run.received()] == [[first], [second]]
 
 
 @pytest.mark.parametrize("kind", ["pause", "abort"])
@@ -187,7 +187,7 @@ def test_a_repetition_after_a_crash_completes_what_is_missing_for_the_same_worke
     assert [receipt["task_id"] for receipt in asked.json()["receipts"]] == [first, second, third]
     assert ("idempotent-replayed" in asked.headers, "idempotent-replayed" in again.headers) == (appends == 4, True)
     assert unchanging(again) == unchanging(asked)
-    directives = list(story.run.directives.values())
+    directives = list(story.run.received())
     assert [list(directive.targets) for directive in directives] == [[first], [second], [third]]
     assert {directive.batch_id for directive in directives} == {asked.json()["batch_id"]}
 
@@ -206,7 +206,7 @@ def test_repetitions_that_meet_in_one_process_or_in_two_make_one_batch(services:
     assert {answer.json()["error"] for answer in answers if answer.status_code == 409} <= {"idempotency_key_in_flight"}
     made = [unchanging(answer) for answer in answers if answer.status_code == 201]
     assert made == [made[0]] * len(made)
-    assert [list(directive.targets) for directive in story.run.directives.values()] == [[task] for task in tasks]
+    assert [list(directive.targets) for directive in story.run.received()] == [[task] for task in tasks]
 
 
 def unchanging(answer: Any) -> Any:

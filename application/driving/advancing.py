@@ -1,0 +1,65 @@
+"""What follows from a run's state alone is decided by whoever drives the run, in the commit of what it follows from."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import uuid4
+
+import msgspec
+import structlog
+
+from ...domain.dispatch import advance
+from ...domain.event import Draft
+from ...domain.run import Run
+from ...domain.team import Member
+from ...domain.topology import with_topology
+from ..caller import service
+from ..effects.workshop import Workshop
+from ..log_port import Append
+from ..register_project import load_project
+from ..run_log import expected_versions
+from .tenure import LeaseLost
+
+log = structlog.get_logger(__name__)
+
+
+class Advancing:
+    """The Following of a process that drives runs."""
+
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+
+    def drives(self, root: str) -> bool:
+        """Whether this process drives the run now."""
+        return self._shop.tenure.holds(root)
+
+    def next(self, run: Run, now: datetime) -> Append | None:
+        """Return the next facts that follow; None: nothing does, the run is driven elsewhere, or a fault is in the way."""
+        if not self.drives(run.run_id):
+            return None
+        try:
+            drafts = with_topology(run, self.drafts(run, now))
+            if not drafts:
+                return None
+            by = service(str(uuid4()), self._shop.tenure.fence(run.run_id))
+            return by.append(drafts, expected_versions(run, drafts), now)
+        except LeaseLost:
+            return None
+        except Exception:
+            # The driver meets it, too, and holds the run with its cause. Whoever gave the command has their receipt.
+            log.exception("what follows from a command could not be decided", run=run.run_id)
+            return None
+
+    def drafts(self, run: Run, now: datetime) -> Sequence[Draft]:
+        """Return the next step."""
+        # Only a correction that the decision table looks at can need to know who else is on the team.
+        needs_team = any(not directive.direct for directive in run.pending_directives())
+        return advance(run, now, self._team(run) if needs_team else ())
+
+    def _team(self, run: Run) -> tuple[Member, ...]:
+        """Return who can take over in a run, each with the full id of the model that they would work with."""
+        team = load_project(run.project_id, self._shop.runs.log).team
+        resolve = self._shop.agents.resolve
+        return tuple(
+            msgspec.structs.replace(member, model_id=resolve(member.model_id) if member.model_id else None)
+            for member in team
+        )
