@@ -73,7 +73,8 @@ def test_a_retry_after_a_conflict_brings_all_of_the_work_to_the_gate_on_top_of_t
     api.until(run_id, "coordinator.assembly_merge_failed")
     assert repository.git("rev-parse", "main") == moved
     assert api.post(f"/api/runs/{run_id}/retry", {})["resumed"]
-    api.feed(run_id, api.until(run_id, "coordinator.recovered")[-1].id).until(GATE)
+    recovered = api.until(run_id, "coordinator.recovered")[-1]
+    api.until(run_id, GATE, after=recovered.id)
     gate = gates(api, run_id)[-1]
     (conflict,) = gate["conflicts"]
     assert (conflict["paths"], gate["reason"], gate["base"]["commit"]) == (["a.txt"], "base_moved", moved)
