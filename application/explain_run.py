@@ -207,7 +207,12 @@ def _waits(run: Run, holder: Holder | None, effects: Sequence[Outstanding]) -> I
 
 
 def _to_be_known(run: Run) -> Iterator[str]:
-    if run.moved is not None:
+    if run.moved is not None and run.moved.reason == "history_rewritten":
+        yield (
+            f"{run.branch} has meanwhile let go of what this work began from: what was taken out of "
+            f"{_listed(run.moved.files)} comes back with it."
+        )
+    elif run.moved is not None:
         yield f"{run.branch} has meanwhile changed {_listed(run.moved.files)}, too."
     for conflict in conflicts_in(run):
         yield (

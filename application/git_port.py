@@ -157,6 +157,9 @@ class MergeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     #: Paths on which the two sides meet although they merge cleanly, so that nobody has seen the outcome there: both
     #: have changed them since they parted, or what stands there is not simply one side's version.
     meets: tuple[str, ...] = ()
+    #: Paths that the merge would change beyond what was shown as a change of *base*, because the branch has let go of it
+    #: (somebody dropped, amended or reset commits): what they have taken out comes back with the work.
+    brings_back: tuple[str, ...] = ()
 
 
 class RepositoryState(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,12 +269,19 @@ class Repositories(Protocol):
         ...
 
     def prepare_merge(
-        self, repository: Path, run_id: str, branch: str, approved: Commit, at: datetime, message: str
+        self,
+        repository: Path,
+        run_id: str,
+        branch: str,
+        approved: Commit,
+        at: datetime,
+        message: str,
+        base: str | None = None,
     ) -> MergeOutcome:
         """
         Find out, moving no branch, what merging *approved* into *branch* gives: `merged` with the commit that the
         branch would move to (*approved* itself when that is a fast-forward, the present tip when it is contained).
-        It stays reachable until `remove_merged`.
+        It stays reachable until `remove_merged`. *approved* was seen as a change of *base*.
         """
         ...
 

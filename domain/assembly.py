@@ -144,7 +144,8 @@ class BaseMoved(Event, frozen=True, kw_only=True):
     """
     The originating branch has moved on in what the run has changed, too; from here on the run builds on what it holds
     now, and a person looks at the work on top of that. `reason` is files_meet (it merges without a conflict, into
-    something that nobody has seen yet) or merge_conflict.
+    something that nobody has seen yet), history_rewritten (it holds no more what the run began from, and a merge would
+    bring that back) or merge_conflict.
     """
 
     TOPIC: ClassVar[str] = "coordinator.base_moved"

@@ -35,13 +35,40 @@ class RevisedTooOften(Rejected):
 def begin_draft(run: Run, goal: str, by: str, *, auto_confirm: bool) -> Draft:
     """Ask for the first draft of a run that is just being started."""
     drafting = OutcomeSpecDrafting(
-        spec_id=str(uuid5(NAMESPACE_OID, f"{run.run_id}/outcome-spec")),
+        spec_id=_spec_id(run),
         goal=Text(goal),
         revise=False,
         requested_by=by,
         auto_confirm=auto_confirm,
     )
     return run.coordinator(drafting)
+
+
+def take_over(run: Run, before: OutcomeSpec, goal: str, by: str) -> Sequence[Draft]:
+    """
+    Let a run that is just being started know the spec of one that it tries again, as far as that had come.
+
+    What nobody has confirmed there nobody has confirmed here.
+    """
+    first = begin_draft(run, goal, by, auto_confirm=before.auto_confirm)
+    spec_id = _spec_id(run)
+    again = [
+        run.coordinator(
+            OutcomeSpecDrafting(spec_id=spec_id, goal=Text(goal), revise=True, feedback=words, requested_by=by)
+        )
+        for words in before.feedback
+    ]
+    draft = before.draft
+    if draft is None:
+        return (first, *again)
+    drafted = run.coordinator(_drafted(spec_id, Text(goal), draft))
+    if before.status == "drafting":
+        # That draft was sent back with the last of these words.
+        return (first, drafted, *again)
+    if before.status == "awaiting_confirmation":
+        return (first, *again, drafted)
+    confirmed = OutcomeSpecConfirmed(spec_id=spec_id, confirmed_by=before.confirmed_by or by)
+    return (first, *again, drafted, run.coordinator(confirmed))
 
 
 def put_draft(run: Run, round_number: int, draft: OutcomeDraft) -> Sequence[Draft]:
@@ -53,14 +80,7 @@ def put_draft(run: Run, round_number: int, draft: OutcomeDraft) -> Sequence[Draf
     spec = run.outcome_spec
     if spec is None or spec.status != "drafting" or spec.round != round_number or run.ended or run.stopping:
         raise Overtaken
-    drafted = OutcomeSpecDrafted(
-        spec_id=spec.spec_id,
-        goal=run.goal,
-        desired_outcome=draft.desired_outcome,
-        scope=draft.scope,
-        assumptions=draft.assumptions,
-        clarifying_questions=draft.clarifying_questions,
-    )
+    drafted = _drafted(spec.spec_id, run.goal, draft)
     if not spec.auto_confirm:
         return (run.coordinator(drafted),)
     confirmed = OutcomeSpecConfirmed(spec_id=spec.spec_id, confirmed_by=run.user)
@@ -92,3 +112,18 @@ def _at_gate(run: Run) -> OutcomeSpec:
     if run.outcome_spec is None or run.outcome_spec.status != "awaiting_confirmation":
         raise NoPendingGate
     return run.outcome_spec
+
+
+def _spec_id(run: Run) -> str:
+    return str(uuid5(NAMESPACE_OID, f"{run.run_id}/outcome-spec"))
+
+
+def _drafted(spec_id: str, goal: Text, draft: OutcomeDraft) -> OutcomeSpecDrafted:
+    return OutcomeSpecDrafted(
+        spec_id=spec_id,
+        goal=goal,
+        desired_outcome=draft.desired_outcome,
+        scope=draft.scope,
+        assumptions=draft.assumptions,
+        clarifying_questions=draft.clarifying_questions,
+    )

@@ -5,10 +5,11 @@ from typing import Literal
 
 import msgspec
 
-from .define_outcome import begin_draft
+from .define_outcome import begin_draft, take_over
 from .event import Draft, Text
 from .git import Commit
 from .line import Left
+from .outcome_spec import OutcomeSpec
 from .planning import ProposedSubtask, make_plan
 from .project import Project, ProjectDeleting
 from .project_changes import charters
@@ -38,6 +39,8 @@ class StartRun(msgspec.Struct, frozen=True, kw_only=True):
     handed_on: Mapping[int, Left] = {}
     #: What came of them there, by their places, too.
     earlier: Mapping[int, EarlierWork] = {}
+    #: What its people had come to agree on about the goal.
+    outcome_spec: OutcomeSpec | None = None
     auto_approve_tools: bool = False
     autopilot: bool = False
     max_steering_iterations: int = 6
@@ -98,7 +101,9 @@ def start_run(
         retries=command.retries,
     )
     drafts = [run.coordinator(started)]
-    if command.start_mode == "define_outcome":
+    if command.outcome_spec is not None:
+        drafts.extend(take_over(run, command.outcome_spec, command.goal, command.user))
+    elif command.start_mode == "define_outcome":
         drafts.append(begin_draft(run, command.goal, command.user, auto_confirm=command.autopilot))
     if command.plan is not None:
         plan = make_plan(command.work_plan_id, command.plan, project.team, models, charters(project))

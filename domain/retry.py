@@ -56,7 +56,7 @@ def successor(run_id: str) -> str:
 
 def start_again(run: Run, work_plan_id: str, team: Collection[str], handed_on: Mapping[int, Left]) -> StartRun:
     """
-    Return the command for a new run with the same goal, plan, user and options; the failed one stays as it is.
+    Return the command for a new run with the same goal, outcome spec, plan, user and options; the failed one stays as it is.
 
     *handed_on* is what the parts' authors have committed, by the parts' ids: the new ones go on from it.
     A part whose author has left the *team* goes to whoever is next. Raises RunNotRetryable, RetryLimitReached.
@@ -71,7 +71,9 @@ def start_again(run: Run, work_plan_id: str, team: Collection[str], handed_on: M
         goal=str(run.goal),
         user=run.user,
         model_id=run.model_id,
+        start_mode="define_outcome" if run.outcome_spec is not None and run.plan is None else "direct",
         plan=_plan(run, team),
+        outcome_spec=run.outcome_spec,
         handed_on={place: handed_on[part.subtask_id] for place, part in places if part.subtask_id in handed_on},
         earlier={
             place: earlier
@@ -87,13 +89,16 @@ def start_again(run: Run, work_plan_id: str, team: Collection[str], handed_on: M
 
 
 def _earlier(run: Run, part: Subtask, *, is_handed_on: bool) -> EarlierWork | None:
-    """Return what the new run's author of a part is told of this one; None if nobody has begun the part."""
+    """
+    Return what the new run's author of a part is told of this one; None if nobody has begun the part, nor said a word
+    about it.
+    """
     child = run.children.get(part.child_run_id or part.prior_child_run_id or "")
     before = part.earlier
-    if child is None and before is None:
-        return None
     known = in_the_work(run, part) if is_handed_on else frozenset[str]()
     rounds = (*(before.corrections if before else ()), *feedback_rounds(run, part.subtask_id))
+    if child is None and before is None and not rounds:
+        return None
     corrections = tuple(
         Correction(
             directive_id=said.directive_id,

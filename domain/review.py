@@ -1,6 +1,7 @@
 """The human gate over the assembled work, and the merge that follows an approval."""
 
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
 from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
@@ -248,9 +249,14 @@ def block_merge(run: Run, reason: str) -> Sequence[Draft]:
     return (run.coordinator(MergeBlocked(work_plan_id=plan.work_plan_id, reason=reason)),)
 
 
-def move_base(run: Run, base: Commit, files: Sequence[str]) -> Sequence[Draft]:
+#: What sends approved work to a person once more: see BaseMoved.
+MovedReason: TypeAlias = Literal["files_meet", "history_rewritten"]
+
+
+def move_base(run: Run, base: Commit, files: Sequence[str], reason: MovedReason = "files_meet") -> Sequence[Draft]:
     """
-    The originating branch has meanwhile changed what the run did, too: nobody has seen what a merge would make of it.
+    The originating branch has meanwhile changed what the run did, too, or has let go of what the run began from, which a
+    merge would bring back: nobody has seen what it would make of the branch.
 
     So it is assembled anew, on top of what the branch holds now, and goes to the gates again.
     """
@@ -260,7 +266,7 @@ def move_base(run: Run, base: Commit, files: Sequence[str]) -> Sequence[Draft]:
         branch=run.branch,
         previous=run.base,
         base=base,
-        reason="files_meet",
+        reason=reason,
         files=tuple(Text(path) for path in files),
     )
     return (run.coordinator(moved), begin_round(run, plan))

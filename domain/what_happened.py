@@ -22,9 +22,10 @@ def begun_before(run: Run, subtask: Subtask, rounds: Sequence[Said]) -> str:
     """Say what came of the subtask so far, why that ended, and what of it is there now; empty if it was never begun."""
     before = run.children.get(subtask.prior_child_run_id or "")
     is_left = left_on_branch(run, subtask) is not None
-    if before is None and subtask.earlier is None:
+    earlier = subtask.earlier
+    if before is None and (earlier is None or not earlier.agent_name):
         return f"Somebody has worked on your part before. {_GO_ON}" if is_left else ""
-    name = before.agent_name if before else subtask.earlier.agent_name if subtask.earlier else ""
+    name = before.agent_name if before else earlier.agent_name if earlier else ""
     when = "" if before else ", in an earlier run of the same plan"
     said = [f"{name} has worked on your part before{when}. {how_it_ended(run, subtask, before, rounds)}"]
     if before is not None and before.failure is not None:

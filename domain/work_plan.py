@@ -49,8 +49,9 @@ class Correction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class EarlierWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What came of a part in an earlier run of the same plan."""
+    """What came of a part in an earlier run of the same plan, and what was said about it there."""
 
+    #: Empty if nobody had begun it.
     agent_name: str
     #: How that ended, in words.
     ended: Text

@@ -55,8 +55,8 @@ class MergeWasBlocked(RepositoryDirty):
 
 class BaseHasMoved(Rejected):
     """
-    The originating branch has meanwhile changed some of the same files. Nothing was merged: the work goes to the gates once
-    more, on top of what the branch holds now. Review that.
+    The originating branch has meanwhile changed some of the same files, or has let go of changes that a merge would bring
+    back. Nothing was merged: the work goes to the gates once more, on top of what the branch holds now. Review that.
     """
 
     code = "base_moved"
@@ -173,7 +173,7 @@ def _outcome(log: EventLog, run: Run, data: ReviewRequest) -> DecidedBody:
             merge_result=f"conflict:{failed.reason}",
             conflicting_files=[str(path) for path in failed.conflicting_files],
         )
-    if run.moved is not None and run.moved.reason == "files_meet" and not run.merging:
+    if run.moved is not None and run.moved.reason != "merge_conflict" and not run.merging:
         raise BaseHasMoved(run_status=run.status, files=[str(path) for path in run.moved.files])
     if run.status == "awaiting_review":
         reason = run.plan.status_reason if run.plan else None

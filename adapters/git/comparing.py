@@ -63,6 +63,16 @@ def meeting(git: Program, ours: str, theirs: str, merged: str) -> tuple[str, ...
     return tuple(shown(path) for path in sorted(found))
 
 
+def brought_back(git: Program, seen: tuple[str, str], lands: tuple[str, str]) -> tuple[str, ...]:
+    """
+    Return the paths, in order, that change otherwise than was seen when a merge lands on a branch that holds no more what
+    the work began from. Each pair is a commit before and after.
+    """
+    was_seen, landing, gone = _raw(git, *seen), _raw(git, *lands), _raw(git, seen[0], lands[0])
+    found = {path for path, landed in landing.items() if path in gone or was_seen.get(path) != landed}
+    return tuple(shown(path) for path in sorted(found))
+
+
 def _raw(git: Program, old: str, new: str) -> dict[bytes, bytes]:
     """Return what each path that differs is in *new*: mode and object."""
     said = git.output("diff-tree", "-r", "-z", "--raw", *PLAIN, old, new, limit_bytes=LISTED_BYTES)

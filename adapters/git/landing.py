@@ -38,7 +38,9 @@ OPERATIONS = (
     "sequencer",
 )
 #: Why a checkout cannot follow, as the program inside says it and as it is told.
-HINDRANCES = frozenset({"repository_dirty", "untracked_would_be_overwritten", "filter_failed", "files_missing"})
+HINDRANCES = frozenset(
+    {"repository_dirty", "untracked_would_be_overwritten", "filter_failed", "files_missing", "files_not_written"}
+)
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):

@@ -203,10 +203,18 @@ class GitRepositories:
                 raise GitConflict(f"{branch} is at neither {old} nor {new}")
 
     def prepare_merge(
-        self, repository: Path, run_id: str, branch: str, approved: Commit, at: datetime, message: str
+        self,
+        repository: Path,
+        run_id: str,
+        branch: str,
+        approved: Commit,
+        at: datetime,
+        message: str,
+        base: str | None = None,
     ) -> MergeOutcome:
         """
-        Find out, moving no branch, what merging *approved* into *branch* gives; it stays reachable until `remove_merged`.
+        Find out, moving no branch, what merging *approved*, which was seen as a change of *base*, into *branch* gives; it
+        stays reachable until `remove_merged`.
 
         A branch that is gone is `blocked` with reason head_moved; one without a common ancestor conflicts.
         """
@@ -226,6 +234,9 @@ class GitRepositories:
                 return MergeOutcome(state="conflicted", old=old, old_tree=at_old, conflicting_paths=paths)
             is_merge = merged.commit not in (old, approved.commit)
             meets = comparing.meeting(found.git, old, approved.commit, merged.commit) if is_merge else ()
+            brings_back = ()
+            if base is not None and not merging.contains(found, old, base):
+                brings_back = comparing.brought_back(found.git, (base, approved.commit), (old, merged.commit))
             return MergeOutcome(
                 state="merged",
                 commit=merged.commit,
@@ -233,6 +244,7 @@ class GitRepositories:
                 old_tree=at_old,
                 tree=trees.tree_of(merged.commit),
                 meets=meets,
+                brings_back=brings_back,
             )
 
     def merge(self, repository: Path, branch: str, old: str, new: str) -> MergeOutcome:

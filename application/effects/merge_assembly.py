@@ -42,14 +42,17 @@ def _prepare(run: Run, shop: Workshop) -> bool:
         assembly.head,
         datetime.fromisoformat(assembly.started_at),
         f"Merge: {summary(run)}\n\nSteersman-Run: {run.run_id}\n",
+        run.base.commit,
     )
     if outcome.state != "merged" or outcome.commit is None or outcome.old is None:
         _record(run, outcome, shop)
         return False
-    onto, files = _onto(outcome), outcome.meets
-    if files and onto is not None and outcome.tree != assembly.head.tree:
+    onto, back = _onto(outcome), outcome.brings_back
+    meets = outcome.meets if outcome.tree != assembly.head.tree else ()
+    if onto is not None and (back or meets):
         # What would land is not what was approved: it goes to the gates, and to a person, as it will be.
-        shop.decide(run.run_id, lambda found: review.move_base(found, onto, files))
+        reason: review.MovedReason = "history_rewritten" if back else "files_meet"
+        shop.decide(run.run_id, lambda found: review.move_base(found, onto, back or meets, reason))
         return False
     old, new = outcome.old, outcome.commit
     return shop.decide(run.run_id, lambda found: review.prepare_merge(found, old, new))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from steersman.adapters.git.repositories import GitRepositories, GitSettings
+from steersman.adapters.processes.bubblewrap import find_box
 from steersman.application.git_port import MergeOutcome
 
 from .conftest import Scratch
@@ -151,6 +152,25 @@ def test_a_dirty_checkout_blocks_and_nothing_moves(scratch: Scratch, dirt: str) 
     assert scratch.status() == status
     assert scratch.is_sound()
     assert not list((scratch.path / ".git").glob("steersman-*"))
+
+
+@pytest.mark.parametrize("directory", ["dir", "gone/deep", "."])
+def test_a_directory_that_may_not_be_written_to_blocks_and_is_not_called_dirty(
+    scratch: Scratch, directory: str
+) -> None:
+    old, new = moved(scratch)
+    before = everything(scratch.path)
+    # In a box root may write as little as anybody else.
+    repositories = GitRepositories(scratch.home / "room", find_box())
+    (scratch.path / directory).chmod(0o555)
+    outcome = repositories.merge(scratch.path, "main", old, new)
+    for path in (scratch.path, scratch.path / directory):
+        path.chmod(0o755)
+    assert outcome == MergeOutcome(state="blocked", old=old, reason="files_not_written")
+    assert (scratch.rev("main"), everything(scratch.path), scratch.status()) == (old, before, "")
+    assert scratch.is_sound()
+    assert land(scratch, old, new).state == "merged"
+    assert scratch.status() == ""
 
 
 def start(operation: str, scratch: Scratch) -> None:

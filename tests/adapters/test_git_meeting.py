@@ -83,3 +83,39 @@ def test_a_conflict_names_the_subtask_whose_version_stands_and_the_commit_that_i
     [conflict] = scratch.repositories.integrate(scratch.path, "r", root, contributions, AT, "Assemble").conflicts
     assert (conflict.subtask_id, conflict.branch, conflict.replaced) == (5, "steersman/5", made[0])
     assert scratch.rev(conflict.ref) == made[0]
+
+
+@pytest.mark.parametrize(
+    ("dropped", "now", "approved", "comes_back"),
+    [
+        # Reset to before the dropped commit: what was approved continues the branch, and brings it back.
+        ({"x": "secret\n"}, {}, {"b": "2\n"}, ("x",)),
+        ({"a": line(2, "x")}, {}, {"a": line(2, "x").replace("line 15\n", "y\n")}, ("a",)),
+        ({"a": None}, {}, {"b": "2\n"}, ("a",)),
+        # Amended, or rebased: some of it is there in other words.
+        ({"x": "secret\n", "c": "3\n"}, {"c": "3\n"}, {"b": "2\n"}, ("x",)),
+        ({"c": "3\n"}, {"c": "3\n", "d": "4\n"}, {"b": "2\n"}, ()),
+    ],
+)  # fmt: skip
+def test_what_was_taken_out_of_the_branch_and_would_come_back_with_the_work_is_named(
+    scratch: Scratch, dropped: Files, now: Files, approved: Files, comes_back: tuple[str, ...]
+) -> None:
+    root = scratch.commit({"a": LINES, "z": "1\n"})
+    base = scratch.commit(dropped)
+    made = scratch.branch_off("approved", approved, base)
+    scratch.git("checkout", "-q", "main")
+    scratch.git("reset", "-q", "--hard", root)
+    if now:
+        scratch.commit(now)
+    commit = Commit(commit=made, tree=scratch.rev(f"{made}^{{tree}}"))
+    outcome = scratch.repositories.prepare_merge(scratch.path, "run", "main", commit, AT, "Merge", base)
+    assert (outcome.state, outcome.brings_back) == ("merged", comes_back)
+
+
+def test_nothing_comes_back_where_the_branch_still_holds_what_the_work_began_from(scratch: Scratch) -> None:
+    base = scratch.commit({"a": "1\n"})
+    made = scratch.branch_off("approved", {"a": "2\n"}, base)
+    scratch.commit({"b": "1\n"})
+    commit = Commit(commit=made, tree=scratch.rev(f"{made}^{{tree}}"))
+    outcome = scratch.repositories.prepare_merge(scratch.path, "run", "main", commit, AT, "Merge", base)
+    assert (outcome.state, outcome.brings_back) == ("merged", ())

@@ -184,7 +184,14 @@ class MemoryGit:
             self.branches[branch] = new
 
     def prepare_merge(
-        self, repository: Path, run_id: str, branch: str, approved: Commit, at: datetime, message: str
+        self,
+        repository: Path,
+        run_id: str,
+        branch: str,
+        approved: Commit,
+        at: datetime,
+        message: str,
+        base: str | None = None,
     ) -> MergeOutcome:
         with self._lock:
             if self.dirty:

@@ -309,3 +309,19 @@ def test_the_next_prompt_says_what_was_asked_what_came_of_it_why_it_ended_and_wh
         assert words in told.prompt
     for words in told.asked:
         assert told.prompt.count(words) == 1
+
+
+def test_what_was_said_about_a_part_that_nobody_had_begun_is_told_in_the_run_that_tries_it_again() -> None:
+    fleet = Fleet(part("Zero"), part("One", 0))
+    fleet.start(1)
+    end_badly(fleet, "agent_refused")
+    fleet.steer("redirect", words=ASKED)
+    fleet.settle()
+    stop = fleet.steer("stop")
+    fleet.settle()
+    fleet.confirm_end(stop, 7)
+    again = Again(fleet.run, {})
+    again.work(1)
+    prompt = again.start(2)
+    assert prompt.count(ASKED) == 1, prompt
+    assert "Begun before you" not in prompt

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from steersman.domain import define_outcome
@@ -18,10 +19,11 @@ from steersman.domain.outcome_spec import (
     OutcomeSpecDrafting,
     read_draft,
 )
-from steersman.domain.planning import ProposedSubtask
+from steersman.domain.planning import ProposedSubtask, make_plan
 from steersman.domain.project import Project
-from steersman.domain.prompts import outcome_prompt, plan_prompt
+from steersman.domain.prompts import answer_prompt, outcome_prompt, plan_prompt
 from steersman.domain.rejected import Invalid, RunNotActive
+from steersman.domain.retry import start_again
 from steersman.domain.review import fail_run
 from steersman.domain.run import Run
 from steersman.domain.steering import NothingToSteer, SteerRun, steer_run
@@ -161,6 +163,49 @@ def test_the_writer_is_told_everything_that_was_said_and_the_planner_what_was_ag
     assert "Things are sold" not in plan_prompt(run, "turn", "")
     agreed = given(started(), said(DRAFTED, CONFIRMED)).run
     assert "Things are sold" in plan_prompt(agreed, "turn", "")
+
+
+def tried_again(*facts: OutcomeSpecDrafted | OutcomeSpecConfirmed | OutcomeSpecDrafting) -> Run:
+    """The run that tries one again that failed after these facts."""
+    run = given(started(), said(*facts)).run
+    failed = given(started(), said(*facts), fail_run(run, error_code="x", message="It broke.", retryable=True)).run
+    command = start_again(failed, "w", {"ann"}, {})
+    base = Commit(commit="c0", tree="t0")
+    return given(start_run(command, PROJECT, base, "/srv/shop", {"ann": "rehearsal"})).run
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [[], [DRAFTED], [DRAFTED, again("FIRST")], [DRAFTED, again("FIRST"), DRAFTED]],
+    ids=["drafting", "drafted", "sent back", "drafted again"],
+)
+def test_a_retry_plans_nothing_that_nobody_has_confirmed_and_knows_what_was_said(
+    facts: list[OutcomeSpecDrafted | OutcomeSpecConfirmed | OutcomeSpecDrafting],
+) -> None:
+    before, run = given(started(), said(*facts)).run.outcome_spec, tried_again(*facts)
+    assert before is not None
+    assert run.outcome_spec is not None
+    assert run.outcome_spec.spec_id != before.spec_id
+    assert msgspec.structs.replace(run.outcome_spec, spec_id=before.spec_id) == before
+    assert not any(isinstance(effect, MakePlan) for effect in next_effects(run))
+
+
+def test_a_retry_plans_by_what_was_agreed() -> None:
+    run = tried_again(DRAFTED, again("FIRST"), DRAFTED, CONFIRMED)
+    assert [type(effect) for effect in next_effects(run)] == [MakePlan]
+    assert "Things are sold" in plan_prompt(run, "turn", "")
+    assert run.outcome_spec is not None
+    assert (run.outcome_spec.feedback, run.outcome_spec.confirmed_by) == ((Text("FIRST"),), "bob")
+
+
+def test_a_retry_with_the_plan_that_was_made_keeps_what_was_agreed() -> None:
+    plan = make_plan("w", (ProposedSubtask(title="Build"),), PROJECT.team, {"ann": "rehearsal"}, {})
+    facts = [*started(), *said(DRAFTED, CONFIRMED), DIRECT.on_plan(plan, "w")]
+    ended = fail_run(given(facts).run, error_code="x", message="It broke.", retryable=True)
+    command = start_again(given(facts, ended).run, "w2", {"ann"}, {})
+    run = given(start_run(command, PROJECT, Commit(commit="c0", tree="t0"), "/srv/shop", {"ann": "rehearsal"})).run
+    assert run.plan is not None
+    assert "Things are sold" in answer_prompt(run, run.plan.subtasks[1], "turn", "Which colour?")
 
 
 def block(**parts: object) -> str:

@@ -231,9 +231,9 @@ class Api:
         """Connect to a run's feed."""
         return Feed(self.http, f"/api/runs/{run_id}/stream", after)
 
-    def until(self, run_id: str, *topics: str) -> list[Frame]:
-        """Wait for an event of a run; return everything up to it. What is read afterwards shows it, too."""
-        feed = self.feed(run_id)
+    def until(self, run_id: str, *topics: str, after: int | None = None) -> list[Frame]:
+        """Wait for an event of a run, behind an id; return everything up to it. What is read afterwards shows it, too."""
+        feed = self.feed(run_id, after)
         try:
             frames = feed.until(*topics)
         finally:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from steersman.tests.e2e.conftest import Repository
-from steersman.tests.e2e.served import GATE, Api, part, write
+from steersman.tests.e2e.served import GATE, Api, part, wait_until, write
 
 LINES = "".join(f"line {number}\n" for number in range(20))
 
@@ -64,6 +64,29 @@ def test_work_beside_the_branchs_own_changes_lands_at_once(api: Api, repository:
     assert (repository.files["a.txt"], repository.files["b.txt"]) == ("theirs", "b")
 
 
+def test_work_that_would_bring_back_a_commit_that_was_dropped_from_the_branch_is_reviewed_once_more(
+    api: Api, repository: Repository
+) -> None:
+    commit(repository, "secret.txt", "secret\n")
+    run_id = at_gate(api, repository, write("b.txt", "b\n"))
+    repository.git("reset", "--quiet", "--hard", "HEAD~2")
+    kept = repository.git("rev-parse", "main")
+    refused = api.post(f"/api/runs/{run_id}/commit", {}, 409)
+    assert (refused["error"], refused["files"]) == ("base_moved", ["a.txt", "secret.txt"])
+    api.feed(run_id, api.until(run_id, "coordinator.base_moved")[-1].id).until(GATE)
+    assert repository.git("rev-parse", "main") == kept
+    second = gates(api, run_id)[-1]
+    assert (second["reason"], second["base"]["commit"]) == ("base_moved", kept)
+    shown = wait_until(lambda: api.get(f"/api/runs/{run_id}/assembly/files"), "the files are shown")
+    assert {file["path"] for file in shown} == {"a.txt", "b.txt", "secret.txt"}
+    (told,) = [wait for wait in api.get(f"/api/runs/{run_id}/explain")["waits"] if wait["who"] == "person"]
+    assert "what was taken out of a.txt, secret.txt comes back with it" in told["what"]
+    api.review(run_id, approved=True, tree_hash=second["treeHash"])
+    api.until(run_id, "coordinator.assembly_completed")
+    assert repository.git("rev-parse", "main^{tree}") == second["treeHash"]
+    assert repository.git("status", "--porcelain") == ""
+
+
 def test_a_retry_after_a_conflict_brings_all_of_the_work_to_the_gate_on_top_of_the_branch_and_moves_it(
     api: Api, repository: Repository
 ) -> None:
@@ -73,7 +96,8 @@ def test_a_retry_after_a_conflict_brings_all_of_the_work_to_the_gate_on_top_of_t
     api.until(run_id, "coordinator.assembly_merge_failed")
     assert repository.git("rev-parse", "main") == moved
     assert api.post(f"/api/runs/{run_id}/retry", {})["resumed"]
-    api.feed(run_id, api.until(run_id, "coordinator.recovered")[-1].id).until(GATE)
+    recovered = api.until(run_id, "coordinator.recovered")[-1]
+    api.until(run_id, GATE, after=recovered.id)
     gate = gates(api, run_id)[-1]
     (conflict,) = gate["conflicts"]
     assert (conflict["paths"], gate["reason"], gate["base"]["commit"]) == (["a.txt"], "base_moved", moved)

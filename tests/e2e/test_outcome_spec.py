@@ -137,3 +137,25 @@ def test_a_spec_outlives_kills_at_each_step_and_is_confirmed_once(service: Servi
     said = topics(api.until(run_id, GATE))
     assert [topic for topic in said if topic.startswith(DRAFTED)] == [DRAFTING, DRAFTED, CONFIRMED]
     api.review(run_id, approved=False)
+
+
+def test_a_retry_of_a_run_that_was_stopped_before_the_confirmation_waits_for_it_too(
+    api: Api, repository: Repository
+) -> None:
+    run_id = define(api, repository)
+    api.until(run_id, DRAFTED)
+    api.post(f"/api/runs/{run_id}/steer", {"kind": "stop"}, 201)
+    api.until(run_id, "run.cancelled")
+    again = wait_until(lambda: retried(api, run_id), "the run can be tried again")
+    frames = api.until(again, DRAFTED)
+    assert topics(frames) == ["coordinator.started", DRAFTING, DRAFTED]
+    assert spec(api, again) == spec(api, run_id)
+    assert api.get(f"/api/runs/{again}/work-plan", 404)["error"] == "work_plan_not_found"
+    api.post(f"/api/runs/{again}/outcome-spec/confirm", None)
+    api.until(again, GATE)
+
+
+def retried(api: Api, run_id: str) -> Any:
+    """Return the run that tries this one again, None while it cannot be tried."""
+    response = api.http.post(f"/api/runs/{run_id}/retry", json={})
+    return response.json()["run_id"] if response.status_code == 201 else None

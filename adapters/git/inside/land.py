@@ -240,6 +240,11 @@ class _Landing:
             absent -= {record[2:] for record in self._git.records("ls-files", "-t", "-z") if record.startswith(b"S ")}
         if code or absent:
             raise Failed("files_missing" + HALF_WAY, "git moved the files, and they are not those of the new commit")
+        # git only warns of a file that it may not remove. Where case makes no difference, one that comes may look like it.
+        names = {os.fsdecode(path).casefold() for path in coming}
+        going = (change.path for change in self._changes if change.new_mode == NOTHING and not change.is_link)
+        if left := [path for path in going if _is_file(path) and os.fsdecode(path).casefold() not in names]:
+            raise Failed("files_not_written" + HALF_WAY, f"git could not remove {os.fsdecode(left[0])}")
 
 
 def _filtered(said: list[bytes]) -> list[bytes]:
@@ -252,6 +257,16 @@ def _lstat(path: bytes) -> os.stat_result | None:
     with suppress(OSError):
         return os.lstat(path)
     return None
+
+
+def _is_file(path: bytes) -> bool:
+    """Return whether something that is no directory stands at a path, and not behind a link."""
+    above = path
+    while above := above.rpartition(b"/")[0]:
+        if os.path.islink(above):
+            return False
+    found = _lstat(path)
+    return found is not None and not stat.S_ISDIR(found.st_mode)
 
 
 def _remove(path: bytes) -> None:
@@ -281,4 +296,7 @@ def _name(content: bytes) -> str:
 def _reason(words: str) -> str:
     if "filter" in words:
         return "filter_failed"
-    return "untracked_would_be_overwritten" if "ntracked" in words or "untracked" in words else "repository_dirty"
+    if "ntracked" in words:
+        return "untracked_would_be_overwritten"
+    # What git says before it begins is about the user's changes; later, the system has not let it write or remove a file.
+    return "repository_dirty" if any(said in words for said in BEFORE) else "files_not_written"
