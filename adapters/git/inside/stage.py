@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import stat
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -23,7 +22,6 @@ EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 EMPTY_BLOB = b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 #: Stands in a repository below until its own files do: git then takes it for a directory like others.
 PLACEHOLDER = b".steersman-is-no-submodule"
-LATER_SECONDS = 24 * 3600.0
 #: How deep repositories may lie in each other.
 ROUNDS = 30
 SETTINGS = {"core.quotePath": "false", "core.looseCompression": "0", "core.fsync": "none", "core.splitIndex": "false"}
@@ -73,7 +71,9 @@ def _changes(git: Git, *arguments: str) -> list[Change]:
     said = git.records(*arguments, "--raw", "-z", "--no-renames")
     changes = list[Change]()
     for head, path in zip(said[::2], said[1::2], strict=True):
-        before, after, old, new, _ = head[1:].split(b" ")
+        before, after, old, new, state = head[1:].split(b" ")
+        if state.startswith(b"U"):
+            raise Failed("git_failed", f"{os.fsdecode(path)!r} is not merged")
         changes.append(Change(before, after, old, new, path))
     return changes
 
@@ -213,36 +213,34 @@ class _Staging:
         added, deleted = self._changed()
         added += self._untracked()
         self._check_sizes(added)
-        self._edit((b"0", b"0" * 40, path) for path in (*deleted, *self._placeholders))
+        _edit(self._git, ((b"0", b"0" * 40, path) for path in (*deleted, *self._placeholders)))
         if added:
             self._git.output("update-index", "--add", "--replace", "-z", "--stdin", given=_joined(added))
             if self._request["strict"] and "Ignoring path" in self._git.words:
                 raise Failed("forbidden_name", f"git takes no file of such a name: {shortened(self._git.words)}")
-        tree = self._write_tree()
+        return self._tree_of_entries()
+
+    def _tree_of_entries(self) -> str:
+        """
+        Return the tree of the index's entries: the parent's, but for what differs.
+
+        It is made in an index of our own, which knows what the parent's directories are: git writes only others anew.
+        """
+        parent = self._request["parent_tree"]
+        changes = _changes(self._git, "diff-index", "--cached", parent)
         # Taken out of the index, not its files.
-        lost = [change for change in self._links_lost(tree) if self._is_repository(change.path)]
-        self._edit((LINK, change.old, change.path) for change in lost)
-        return self._write_tree() if lost else tree
-
-    def _write_tree(self) -> str:
-        # Only the entries are wanted now. By the index's own time git would look, through filters, at every file once
-        # more that was changed in the same moment.
-        path = os.path.join(self._request["room"], "git", "index")
-        later = time.time() + LATER_SECONDS
-        os.utime(path, (later, later))
-        return self._git.text("write-tree")
-
-    def _links_lost(self, tree: str) -> list[Change]:
-        changes = _changes(self._git, "diff-tree", "-r", self._request["parent_tree"], tree)
-        return [change for change in changes if change.before == LINK != change.after]
+        kept = [change.path for change in changes if change.before == LINK != change.after]
+        kept = [path for path in kept if self._is_repository(path)]
+        changes = [each for each in changes if not any(_is_in(each.path, path) for path in kept)]
+        git = self._git.with_environment(GIT_INDEX_FILE=os.path.join(self._request["room"], "index-of-tree"))
+        git.output("read-tree", parent)
+        gone = [(b"0", b"0" * 40, change.path) for change in changes if change.after == NOTHING]
+        there = [(change.after, change.new, change.path) for change in changes if change.after != NOTHING]
+        _edit(git, (*gone, *there))
+        return git.text("write-tree")
 
     def _at(self, path: bytes) -> bytes:
         return os.path.join(self._root, path)
-
-    def _edit(self, entries: Iterable[tuple[bytes, bytes, bytes]]) -> None:
-        given = b"".join(mode + b" " + name + b"\t" + path + b"\0" for mode, name, path in entries)
-        if given:
-            self._git.output("update-index", "--replace", "-z", "--index-info", given=given)
 
     def _unflag(self) -> None:
         """Take away flags by which files would not be looked at; what a sparse checkout leaves out is not deleted."""
@@ -261,7 +259,7 @@ class _Staging:
                 self._kept[path] = name
             else:
                 edits += _as_directory(path)
-        self._edit(edits)
+        _edit(self._git, edits)
         if self._request["strict"]:
             self._check_empty()
 
@@ -327,7 +325,7 @@ class _Staging:
             for path in inner:
                 edits = _as_directory(path)
                 self._placeholders.append(edits[-1][2])
-                self._edit(edits[-1:])
+                _edit(self._git, edits[-1:])
         raise Failed("too_deep", f"repositories lie more than {ROUNDS} deep in each other")
 
     def _check_sizes(self, paths: list[bytes]) -> None:
@@ -356,6 +354,16 @@ class _Staging:
         """Return whether something else than its content is stored of a file."""
         said = self._git.records("check-attr", "-z", "--stdin", "filter", given=path + b"\0")
         return said[2:3] not in ([b"unspecified"], [b"unset"])
+
+
+def _edit(git: Git, entries: Iterable[tuple[bytes, bytes, bytes]]) -> None:
+    given = b"".join(mode + b" " + name + b"\t" + path + b"\0" for mode, name, path in entries)
+    if given:
+        git.output("update-index", "--replace", "-z", "--index-info", given=given)
+
+
+def _is_in(path: bytes, directory: bytes) -> bool:
+    return path == directory or path.startswith(directory + b"/")
 
 
 def _as_directory(path: bytes) -> list[tuple[bytes, bytes, bytes]]:
