@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -11,7 +12,7 @@ import pytest
 
 from steersman.ops.chaos.outside import Postgres
 from steersman.tests.e2e.conftest import LEASES, Repository
-from steersman.tests.e2e.served import GATE, PATIENCE_SECONDS, Api, Service, part, write
+from steersman.tests.e2e.served import GATE, PATIENCE_SECONDS, Api, Frame, Service, part, wait_until, write
 
 DONE = "coordinator.assembly_completed"
 
@@ -54,6 +55,18 @@ def insist(api: Api, path: str, body: object, key: str) -> list[int]:
     raise AssertionError(f"{path} was never taken: {seen}")
 
 
+def follow(api: Api, run: str, topic: str) -> list[Frame]:
+    """Return a run's frames up to a topic, as a client that comes again when it is told that the log is away."""
+
+    def seen() -> list[Frame] | None:
+        with suppress(AssertionError, httpx.TransportError):
+            return api.until(run, topic)
+        return None
+
+    frames: list[Frame] = wait_until(seen, f"the feed shows {topic}")
+    return frames
+
+
 def test_a_run_goes_on_through_crashes_of_its_database_and_each_command_acts_once(
     postgres: Postgres, served: Callable[[str], Service], repository: Repository
 ) -> None:
@@ -72,9 +85,9 @@ def test_a_run_goes_on_through_crashes_of_its_database_and_each_command_acts_onc
             body = {"kind": "send", "instruction": f"Well done {n} {command}."}
             insist(api, f"/api/runs/{run}/steer", body, f"send-{n}-{command}")
         thread.join(PATIENCE_SECONDS)
-    api.until(run, GATE)
+    follow(api, run, GATE)
     insist(api, f"/api/runs/{run}/assembly/review", {"approved": True}, "approval")
-    frames = api.until(run, DONE)
+    frames = follow(api, run, DONE)
     assert repository.files["b.txt"] == "end"
     assert [frame.id for frame in frames if frame.id] == list(range(1, len(frames) + 1))
     said = [directive["instruction"] for directive in api.get(f"/api/runs/{run}/steering")]
