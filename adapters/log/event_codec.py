@@ -181,7 +181,7 @@ def stored_time(at: datetime) -> str:
 
 def refuse_unstorable(name: str | None) -> None:
     """Raise ValueError for a name that a text column cannot hold: a NUL, or a lone surrogate."""
-    if name is not None and ("\0" in name or not (name.isascii() or LONE_SURROGATE.search(name) is None)):
+    if name is not None and ("\0" in name or (not name.isascii() and LONE_SURROGATE.search(name))):
         raise ValueError(f"{name!r} cannot be stored as a name")
 
 

@@ -6,6 +6,7 @@ from typing import Protocol, cast
 
 from ...application.log_port import Answered, Forged, Proposal, Stored, Tell, Undecodable
 from ...application.ports import Clock
+from ...application.project_views import FORGETTING
 from ...domain.event import Fact
 from .chain_check import ChainCheck, with_macs
 from .event_codec import EventCodec, StoredRow, stored_time
@@ -150,6 +151,9 @@ class StoredLog(StoredProofs):
         if self._chain is not None and order == "position" and rows and rows[0].position != last + 1:
             raise self._alarmed(Forged(last + 1, None, "it is gone"))
         facts = self._facts(rows)
+        if any(fact.topic in FORGETTING for fact in facts):
+            # Another process erases, or has erased, words that this one may keep in memory.
+            self._recent.forget()
         if self._chain is None:
             return facts
         for at, fact in enumerate(facts):

@@ -32,6 +32,7 @@ from steersman.domain.event import Draft, Fact, Text
 from steersman.domain.fold import replay
 from steersman.domain.rejected import RunNotActive
 from steersman.domain.run import Run, deletion_stream
+from steersman.domain.run_records import RunErased
 from steersman.domain.steering import SteerWorker, steer_worker
 from steersman.tests.domain.fleet import Fleet, part
 
@@ -353,3 +354,16 @@ def test_callers_who_come_together_are_decided_in_one_transaction_and_each_is_to
     assert transactions <= 3
     assert house.words() == [str(n) for n in range(65)]
     log._sequencing.close()
+
+
+def test_words_that_another_process_erased_are_not_read_from_memory(house: House) -> None:
+    step = WorkflowStep(step="told", status="done", label="", message=Text("a secret"))
+    house.together(house.command(lambda run: (run.coordinator(step),)))
+    other, stream = MemoryLog(CATALOGUE, recorder=house.recorder), deletion_stream(house.root)
+    other.erase_texts([house.root])
+    erased = Draft(stream=stream, event=RunErased(run_id=house.root, texts=1), run=house.root, root=house.root)
+    other.append(service("erase").append([erased], {stream: 0}, NOW))
+    # Whoever follows the log comes to that.
+    assert [fact.topic for fact in house.log.read(other.head() - 1)] == [RunErased.TOPIC]
+    told = [fact.event for fact in house.log.read(limit=10_000) if isinstance(fact.event, WorkflowStep)]
+    assert [event.message.value for event in told if event.message is not None] == [None]

@@ -44,6 +44,7 @@ class Disk:
 def disk(tmp_path: Path) -> Iterator[Callable[[int], Disk]]:
     """Make disks; on the end they are gone."""
     if os.getuid() != 0:
+        # CI is root, so it runs there; an ordinary user's other tests raise the same errors without a disk.
         pytest.skip("only root may mount a file system")
     made: list[Disk] = []
 
