@@ -67,6 +67,11 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
         return None if row is None else (row.principal, row.method, row.path, row.key)
 
     @property
+    def is_first_try(self) -> bool:
+        """Not known: whoever has no answer appends again under the same command id."""
+        return False
+
+    @property
     def states(self) -> "States | None":
         """Nothing: what is to be stored is decided already."""
         return None
@@ -87,6 +92,11 @@ class Proposal(Protocol):
     @property
     def command_id(self) -> str:
         """Made before it waits, so that it is recognised after a commit of which nobody knows."""
+        ...
+
+    @property
+    def is_first_try(self) -> bool:
+        """Whether the command id was made for this one proposal, so that nobody looks for what it has stored before."""
         ...
 
     @property

@@ -16,7 +16,7 @@ from .caller import Answer, Caller
 from .git_port import Repositories, RepositoryUnusable
 from .log_port import Conflict
 from .register_project import load_project
-from .run_log import MAX_ATTEMPTS, RunLog, expected_versions
+from .run_log import MAX_ATTEMPTS, RunLog, read_versions
 from .start_orchestration import start_orchestration
 
 #: What a redirect says that nobody worded.
@@ -141,6 +141,6 @@ def _start_again(
         agents,
         pinned_model=run.model_id if run.model_pinned else None,
         # The failed run is as it was looked at, and not deleted: what is said in it must not go on in another one.
-        rests_on=expected_versions(run, ()),
+        rests_on=read_versions(run),
         answer=lambda _: answer(command.run_id),
     )

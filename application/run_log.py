@@ -25,9 +25,18 @@ class Deciding:
     """A Proposal about one run."""
 
     def __init__(
-        self, root: str, decision: Decision, by: Caller, states: States, clock: Clock, answer: Answering | None
+        self,
+        root: str,
+        decision: Decision,
+        by: Caller,
+        states: States,
+        clock: Clock,
+        answer: Answering | None,
+        *,
+        is_first_try: bool = False,
     ) -> None:
         self.root = root
+        self.is_first_try = is_first_try
         self.states = states
         self.by = by
         self._decision = decision
@@ -59,7 +68,7 @@ class Deciding:
         if not drafts:
             return None
         told = self._answer(run, drafts) if self._answer else None
-        return self.by.append(drafts, expected_versions(run, drafts), self._clock.now(), told)
+        return self.by.append(drafts, written_versions(run, drafts), self._clock.now(), told)
 
 
 class RunLog:
@@ -111,27 +120,33 @@ class RunLog:
         raise Busy
 
     def submit(self, root: str, decision: Decision, by: Caller, tell: Tell, answer: Answering | None = None) -> None:
-        """Do the same for somebody who must not be kept waiting, and rests on nothing outside; see the log."""
-        self.log.submit(Deciding(root, decision, by, self.states, self.clock, answer), tell)
+        """
+        Do the same for somebody who must not be kept waiting, and rests on nothing outside; see the log.
+
+        The caller's command id was made for this call, and is not used again.
+        """
+        self.log.submit(Deciding(root, decision, by, self.states, self.clock, answer, is_first_try=True), tell)
 
     def forget(self, root: str) -> None:
         """Let go of a run whose words are erased: the next fold is from the log, and finds none."""
         self.states.forget(root)
 
 
-def expected_versions(run: Run, drafts: Sequence[Draft]) -> dict[str, int]:
+def written_versions(run: Run, drafts: Sequence[Draft]) -> dict[str, int]:
     """
-    Return the versions that an append of these drafts rests on.
+    Return the versions of the streams that these drafts are written to.
 
-    Besides the streams that it writes, every decision has read the coordinator's and the plan's.
+    What the decision has read besides is as of the head, which the writer holds.
     """
-    streams = {draft.stream for draft in drafts if not draft.event.OUTPUT}
-    if run.exists:
-        # Every decision has also read that the run is not deleted: of a deletion and anything else one comes first.
-        streams |= {run.stream, deletion_stream(run.run_id)}
-        if run.plan is not None:
-            streams.add(plan_stream(run.plan.work_plan_id))
-    return {stream: run.versions.get(stream, 0) for stream in sorted(streams)}
+    return {draft.stream: run.versions.get(draft.stream, 0) for draft in drafts if not draft.event.OUTPUT}
+
+
+def read_versions(run: Run) -> dict[str, int]:
+    """Return the versions on which rests what is decided about the run elsewhere: its own, its plan's, its deletion's."""
+    streams = [run.stream, deletion_stream(run.run_id)]
+    if run.plan is not None:
+        streams.append(plan_stream(run.plan.work_plan_id))
+    return {stream: run.versions.get(stream, 0) for stream in streams}
 
 
 def encoded(status: int, body: object) -> Answer:

@@ -1,6 +1,7 @@
 """A directive: one correction, from its receipt to its end. The facts that it leaves, and the state they add up to."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import ClassVar, Literal
 
 import msgspec
@@ -33,6 +34,7 @@ WORDS = frozenset[Verb]({"guidance", "send", "amend"})
 
 #: How far it is for a target that has yet to hear of it.
 UNHEARD = frozenset[TargetState]({"outstanding", "initiated"})
+NOWHERE = frozenset[str]()
 
 #: How often the effect of a directive may fail before a person has to look at it.
 MAX_EXECUTIONS = 3
@@ -223,16 +225,17 @@ class Directive(msgspec.Struct, frozen=True, kw_only=True):
         return self.open and self.action == "in_place_steer" and self.targets.get(child_run_id) == "outstanding"
 
     @property
-    def only_waits(self) -> bool:
-        """Whether it is nothing but words that some target has yet to hear: once it is decided, nothing follows before."""
-        if not self.direct or self.verb not in WORDS or self.status in CLOSED or self.afresh:
-            return False
-        return self.action in (None, "in_place_steer") and not self.delivered
+    def waits_at(self) -> frozenset[str]:
+        """
+        The targets that have yet to hear of it, if it is nothing but words: once it is decided, nothing follows before.
 
-    @property
-    def unheard(self) -> frozenset[str]:
-        """The targets that have yet to hear of it."""
-        return frozenset(child for child, state in self.targets.items() if state in UNHEARD)
+        Empty for all that does more than wait.
+        """
+        if not self.direct or self.verb not in WORDS or self.status in CLOSED or self.afresh:
+            return NOWHERE
+        if self.action not in (None, "in_place_steer"):
+            return NOWHERE
+        return frozenset([child for child, state in self.targets.items() if state in UNHEARD])
 
     @property
     def delivered(self) -> bool:
@@ -250,8 +253,8 @@ def directive_stream(directive_id: str) -> str:
     return f"directive/{directive_id}"
 
 
-def received(event: SteeringReceived, position: int, at: str, block: Block | None = None) -> Directive:
-    """Return the state of a directive that was just received. *block*: what its run stood still for then."""
+def received(event: SteeringReceived, position: int, at: datetime, block: Block | None = None) -> Directive:
+    """Return the state of a directive that was received *at* that time. *block*: what its run stood still for then."""
     return Directive(
         directive_id=event.directive_id,
         source=event.source,
@@ -265,7 +268,7 @@ def received(event: SteeringReceived, position: int, at: str, block: Block | Non
         direct=event.direct,
         reason=event.reason,
         position=position,
-        received_at=at,
+        received_at=at.isoformat(),
         session_id=event.session_id,
         batch_id=event.batch_id,
         ends_as=event.ends_as,
@@ -275,7 +278,7 @@ def received(event: SteeringReceived, position: int, at: str, block: Block | Non
     )
 
 
-def evolve(directive: Directive, event: Event, at: str) -> Directive:
+def evolve(directive: Directive, event: Event, at: datetime) -> Directive:
     """Add one fact about a directive, stored *at* that time, to its state."""
     replace = msgspec.structs.replace
     match event:
@@ -292,7 +295,7 @@ def evolve(directive: Directive, event: Event, at: str) -> Directive:
                 rationale=event.rationale,
                 subtask_ids=event.subtask_ids,
                 targets=targets,
-                relayed_at=None if targets else at,
+                relayed_at=None if targets else at.isoformat(),
                 afresh=event.subtask_ids if event.decision == "dispatch_fresh" else (),
             )
         case SteeringDecided(decision="dispatch_fresh"):
@@ -314,9 +317,9 @@ def evolve(directive: Directive, event: Event, at: str) -> Directive:
             return directive
 
 
-def _executed(directive: Directive, event: RevisionExecution, at: str) -> Directive:
+def _executed(directive: Directive, event: RevisionExecution, at: datetime) -> Directive:
     replace = msgspec.structs.replace
-    directive = replace(directive, relayed_at=directive.relayed_at or at)
+    directive = replace(directive, relayed_at=directive.relayed_at or at.isoformat())
     if event.state == "failed":
         failed: Mapping[str, TargetState] = {**directive.targets, event.child_run_id: "outstanding"}
         return replace(directive, failures=directive.failures + 1, targets=failed)

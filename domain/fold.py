@@ -32,12 +32,12 @@ def evolve(run: Run, fact: Fact) -> Run:
         versions=run.versions.set(fact.stream, fact.version),
         root_sequence=fact.root_sequence or run.root_sequence,
     )
-    at = fact.at.isoformat()
     event = fact.event
+    if isinstance(event, STEERING):
+        return _evolve_steering(run, event, fact)
     if isinstance(event, Unknown):
         return msgspec.structs.replace(run, unknown_topic=run.unknown_topic or event.topic)
-    if isinstance(event, STEERING):
-        return _evolve_steering(run, event, fact.position, at)
+    at = fact.at.isoformat()
     if isinstance(event, RunDeleted | RunErased | RunArchived):
         return _evolve_record(run, event, at)
     if isinstance(event, EffectHeld | EffectReleased):
@@ -114,9 +114,8 @@ def _with_directive(run: Run, directive: Directive) -> Run:
     key, before = directive.directive_id, run.directives.get(directive.directive_id)
     if directive is before:
         return run
-    only_waits = directive.only_waits
-    waited = before.unheard if before is not None and before.only_waits else frozenset[str]()
-    waits = directive.unheard if only_waits else frozenset[str]()
+    waited = steering.NOWHERE if before is None else before.waits_at
+    waits = directive.waits_at
     waiting = run.waiting
     for child in waited - waits:
         left = tuple(other for other in waiting[child] if other != key)
@@ -129,8 +128,8 @@ def _with_directive(run: Run, directive: Directive) -> Run:
             ids if newest else sorted(ids, key=lambda i: directive.position if i == key else run.directives[i].position)
         )
         waiting = waiting.set(child, tuple(behind))
-    pending = _listed(run.pending, directive, is_in=directive.open and not only_waits)
-    undecided = _listed(run.undecided, directive, is_in=only_waits and directive.action is None)
+    pending = _listed(run.pending, directive, is_in=directive.open and not waits)
+    undecided = _listed(run.undecided, directive, is_in=bool(waits) and directive.action is None)
     needs_attention = directive.status == "needs_attention"
     unresolved = run.unresolved
     if needs_attention != (key in unresolved):
@@ -175,13 +174,12 @@ def _evolve_subtask(run: Run, event: SubtaskMoved) -> Run:
 def _evolve_steering(
     run: Run,
     event: SteeringReceived | SteeringDecided | DirectiveMoved | RevisionExecution,
-    position: int,
-    at: str,
+    fact: Fact,
 ) -> Run:
     replace = msgspec.structs.replace
     match event:
         case SteeringReceived():
-            run = _with_directive(run, steering.received(event, position, at, block_of(run)))
+            run = _with_directive(run, steering.received(event, fact.position, fact.at, block_of(run)))
             return run if event.direct or event.severity == "advisory" else _close_gate(run)
         case SteeringDecided():
             run = _charge(run, event)
@@ -194,7 +192,7 @@ def _evolve_steering(
     directive = run.directives.get(event.directive_id)
     if directive is None:
         return run
-    return _with_directive(run, steering.evolve(directive, event, at))
+    return _with_directive(run, steering.evolve(directive, event, fact.at))
 
 
 def _close_gate(run: Run) -> Run:

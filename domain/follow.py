@@ -321,7 +321,7 @@ def _reopen(run: Run, directive: Directive, at: datetime) -> Sequence[Draft]:
     """Children that were done go on under the same id; what builds on them is to be done again after them."""
     if run.plan is None:
         return ()
-    owners = {child_id: run.plan.of_child(child_id) for child_id, s in directive.targets.items() if s == "outstanding"}
+    owners = {child_id: run.part_of(child_id) for child_id, s in directive.targets.items() if s == "outstanding"}
     # A dependant that waits for what it builds on is taken up after it, and hears of the directive then.
     ids = [part.subtask_id for part in owners.values() if part is not None and part.status in SATISFIED]
     if not ids:

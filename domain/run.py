@@ -16,7 +16,7 @@ from .git import Commit
 from .held import HeldEffect
 from .outcome_spec import OutcomeSpec
 from .sandbox import SandboxPolicy
-from .work_plan import WorkPlan
+from .work_plan import Subtask, WorkPlan
 
 RunStatus = Literal["in_progress", "awaiting_review", "completed", "declined", "merge_failed", "failed"]
 
@@ -146,6 +146,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return plan is not None and (
             plan.status == "complete" or (plan.status == "assembling" and plan.stage in ("merge", "scribe", "done"))
         )
+
+    def part_of(self, child_run_id: str) -> Subtask | None:
+        """Return the subtask that a child run works on, if it is still that subtask's run."""
+        child = self.children.get(child_run_id)
+        part = self.plan.subtasks.get(child.subtask_id) if child is not None and self.plan is not None else None
+        return part if part is not None and part.child_run_id == child_run_id else None
 
     def coordinator(self, event: Event) -> Draft:
         """Return the draft of a fact on the coordinator's stream."""

@@ -234,7 +234,7 @@ def _rests(run: Run, command: SteerRun) -> bool:
 def _at_work(run: Run, child_run_id: str, *, revisable: bool) -> ChildRun:
     """Return a child that can be steered: one at work, or one whose finished work can still be revised."""
     child = run.children.get(child_run_id)
-    subtask = run.plan.of_child(child_run_id) if run.plan else None
+    subtask = run.part_of(child_run_id)
     if child is None or subtask is None or run.ended:
         raise RunNotActive("This child run has ended, and another one has taken over or the run is over.")
     finished = child.status in ENDED and subtask.status in SATISFIED
@@ -263,6 +263,9 @@ def _is_paused(run: Run, child: ChildRun) -> bool:
 
 def _check_queue(run: Run, child_run_id: str) -> None:
     """Bound what a child's next turns have to carry. What pauses or ends the child has no place in that queue."""
+    # Whoever is not open cannot wait, so one by one they are counted only where there could be too many.
+    if len(run.waiting.get(child_run_id, ())) + len(run.pending) < MAX_QUEUED:
+        return
     waiting = sum(d.direct and d.targets[child_run_id] == "outstanding" for d in run.open_for(child_run_id))
     if waiting >= MAX_QUEUED:
         raise QueueFull

@@ -54,7 +54,7 @@ class InterruptedTooOften(Rejected):
 def child_at_work(run: Run, child_run_id: str) -> tuple[ChildRun, Subtask]:
     """Return a child run and its subtask. Raises Overtaken when the child has ended or works on it no longer."""
     child = run.children.get(child_run_id)
-    subtask = run.plan.of_child(child_run_id) if run.plan else None
+    subtask = run.part_of(child_run_id)
     if child is None or subtask is None or child.status in ENDED or run.ended:
         raise Overtaken
     return child, subtask

@@ -228,10 +228,6 @@ class WorkPlan(msgspec.Struct, frozen=True, kw_only=True):
     #: What each member of the team is to be.
     charters: Mapping[str, Text] = {}
 
-    def of_child(self, child_run_id: str) -> Subtask | None:
-        """Return the subtask that a child run works on, if it is still that subtask's run."""
-        return next((s for s in self.subtasks.values() if s.child_run_id == child_run_id), None)
-
     def producers(self, subtask_id: int) -> tuple[int, ...]:
         """Return every subtask that this one depends on, directly or not, in topological order, ties by id."""
         needed: set[int] = set()

@@ -115,7 +115,7 @@ def _ended(
         run.on_child(child_id, cancelled),
         proof(run, directive, child_id),
     ]
-    subtask = run.plan.of_child(child_id) if run.plan else None
+    subtask = run.part_of(child_id)
     if subtask is not None:
         words = str(directive.reason) or str(directive.feedback) or reason
         drafts.append(run.on_plan(failed(subtask, at, reason, Text(words))))

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ LARGEST_INT = 2**53 - 1
 
 #: The kinds of plain data that every JSON reader gives back as they were.
 _EXACT = frozenset({str, bool, type(None)})
+_NESTED = frozenset({dict, list, tuple})
 
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -57,7 +58,7 @@ class StoredText(msgspec.Struct, frozen=True):
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """A draft whose payload is bytes already: all of a fact but its place in the log."""
+    """A draft whose payload is bytes already: all of a fact but its place in the log. `event` is what it reads back as."""
 
     stream: str
     topic: str
@@ -66,6 +67,7 @@ class Encoded(msgspec.Struct, frozen=True):
     is_output: bool
     payload: msgspec.Raw
     texts: tuple[StoredText, ...]
+    event: Event
 
 
 class StoredRow(msgspec.Struct, frozen=True):
@@ -107,7 +109,7 @@ class EventCodec:
         Return the draft with its payload as bytes, its words redacted and set apart.
 
         Raises:
-            TypeError, ValueError: the fact holds something that the log could not give back unchanged.
+            TypeError, ValueError, msgspec.ValidationError: the log could not give the fact back as it is.
         """
         kind = type(draft.event)
         if self._catalogue.get(kind.TOPIC) is not kind:
@@ -117,6 +119,8 @@ class EventCodec:
         texts: dict[str, StoredText] = {}
         payload = map_texts(draft.event, lambda text: self._set_apart(text, texts))
         _refuse_inexact(payload)
+        # What was refused here is in no store yet; what is only met by its first reader would stop its run for good.
+        event = self._converted(kind, payload, texts)
         return Encoded(
             stream=draft.stream,
             topic=kind.TOPIC,
@@ -125,6 +129,7 @@ class EventCodec:
             is_output=kind.OUTPUT,
             payload=msgspec.Raw(msgspec.json.encode(payload, order="sorted")),
             texts=tuple(texts.values()),
+            event=event,
         )
 
     def decode(self, row: StoredRow, words: Mapping[str, StoredText]) -> Fact:
@@ -147,10 +152,6 @@ class EventCodec:
         except Exception as error:  # an upcast may fail in any way; the fault stays this one fact's
             raise Undecodable(row.position, row.run, f"{type(error).__name__}: {error}") from error
 
-    def event(self, encoded: Encoded) -> Event:
-        """Return what was encoded, as whoever reads it will have it."""
-        return self._event(encoded.topic, encoded.payload, {text.digest: text for text in encoded.texts})
-
     def _event(self, topic: str, stored: msgspec.Raw, words: Mapping[str, StoredText]) -> Event:
         payload = self._payloads.decode(stored)
         kind = self._catalogue.get(topic)
@@ -159,6 +160,9 @@ class EventCodec:
         upcast = self._upcasts.get(topic)
         if upcast is not None:
             payload = upcast(payload)
+        return self._converted(kind, payload, words)
+
+    def _converted(self, kind: type[Event], payload: Any, words: Mapping[str, StoredText]) -> Event:
         return msgspec.convert(payload, kind, dec_hook=lambda wanted, found: _put_back(wanted, found, words))
 
     def _set_apart(self, text: Text, texts: dict[str, StoredText]) -> dict[str, str | int | None]:
@@ -186,23 +190,27 @@ def refuse_unstorable(name: str | None) -> None:
 
 
 def _refuse_inexact(value: Any) -> None:
-    kind = cast("type[object]", type(value))
-    if kind in _EXACT:
-        return
-    if kind is dict:
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise TypeError(f"a fact's map has texts as keys, not {type(key).__name__}")
-            if type(item) not in _EXACT:
-                _refuse_inexact(item)
-    elif kind is list or kind is tuple:
-        for item in value:
-            if type(item) not in _EXACT:
-                _refuse_inexact(item)
-    elif kind is not int:
-        raise TypeError(f"a fact cannot hold a {kind.__name__}")
-    elif abs(value) > LARGEST_INT:
-        raise ValueError(f"{value} is more than a JSON number keeps exact")
+    left: list[Any] = [(value,)]
+    while left:  # ends: a fact is a tree
+        for item in _items(left.pop()):
+            kind: type[object] = item.__class__
+            if kind in _EXACT:
+                continue
+            if kind in _NESTED:
+                left.append(item)
+            elif kind is not int:
+                raise TypeError(f"a fact cannot hold a {kind.__name__}")
+            elif not -LARGEST_INT <= item <= LARGEST_INT:
+                raise ValueError(f"{item} is more than a JSON number keeps exact")
+
+
+def _items(found: Any) -> Iterable[Any]:
+    if type(found) is not dict:
+        return found
+    for key in found:  # pyright: ignore[reportUnknownVariableType]
+        if not isinstance(key, str):
+            raise TypeError(f"a fact's map has texts as keys, not {type(key).__name__}")  # pyright: ignore[reportUnknownArgumentType]
+    return found.values()  # pyright: ignore[reportUnknownVariableType]
 
 
 def _put_back(wanted: type, found: Any, words: Mapping[str, StoredText]) -> Text:

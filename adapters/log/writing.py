@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from weakref import WeakMethod, WeakSet
 
 import structlog
@@ -85,6 +85,8 @@ class Writing:
         self._stored = stored
         self._numbers = Numbers()
         self._states = WeakSet[States]()
+        #: The command ids of a batch of which nobody knows whether it is stored.
+        self._doubtful = frozenset[str]()
         #: By command id: what the batch that is being decided is about to store.
         self._batch: dict[str, Stored] = {}
         self._followers: list[WeakMethod[Callable[[Sequence[Fact]], None]]] = []
@@ -116,6 +118,7 @@ class Writing:
             except BaseException:
                 # What the batch has made of the states may be stored, or not: the next one reads what is.
                 self._numbers.forget()
+                self._doubtful = frozenset(proposal.command_id for proposal in batch)
                 for each in states:
                     each.settle(None)
                 raise
@@ -193,10 +196,13 @@ class Writing:
             streams=list(streams),
             runs=list(runs),
             roots=list(roots),
-            commands=list(dict.fromkeys(each.command_id for each in batch)),
+            commands=list(dict.fromkeys(each.command_id for each in batch if self._may_be_stored(each))),
             answers=list(dict.fromkeys(each.key for each in batch if each.key is not None)),
             leases=list(leases),
         )
+
+    def _may_be_stored(self, proposal: Proposal) -> bool:
+        return not proposal.is_first_try or proposal.command_id in self._doubtful
 
     def _outcome(
         self,
@@ -227,8 +233,8 @@ class Writing:
             encoded = encode_facts(append, self._codec)
             numbering.versions(append.expected, is_known=is_decided or append is not proposal)
             rows = numbering.place(append, encoded)
-            at = datetime.fromisoformat(stored_time(append.at))
-            new = [_fact(append, at, row, self._codec.event(fact)) for row, fact in zip(rows, encoded, strict=True)]
+            at = append.at.astimezone(UTC)
+            new = [_fact(append, at, row, fact.event) for row, fact in zip(rows, encoded, strict=True)]
             for each in states:
                 each.add(new)
             numbering.add(append, rows)

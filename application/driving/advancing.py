@@ -16,7 +16,7 @@ from ..caller import service
 from ..effects.workshop import Workshop
 from ..log_port import Append
 from ..register_project import load_project
-from ..run_log import expected_versions
+from ..run_log import written_versions
 from .tenure import LeaseLost
 
 log = structlog.get_logger(__name__)
@@ -41,7 +41,7 @@ class Advancing:
             if not drafts:
                 return None
             by = service(str(uuid4()), self._shop.tenure.fence(run.run_id))
-            return by.append(drafts, expected_versions(run, drafts), now)
+            return by.append(drafts, written_versions(run, drafts), now)
         except LeaseLost:
             return None
         except Exception:

@@ -58,7 +58,7 @@ class ChildWorkplace:
 
         Tried again a few times. Raises CommitFailed, WorkplaceLost, NotNow.
         """
-        subtask = run.plan.of_child(self._id) if run.plan else None
+        subtask = run.part_of(self._id)
         title = str(subtask.title) if subtask else "Work"
         message = f"{title}\n\nSteersman-Run: {self._id}\nSteersman-Turn: {turn.turn_id}\n"
         for attempt in range(1, COMMIT_ATTEMPTS + 1):
@@ -78,7 +78,7 @@ class ChildWorkplace:
         turn = child.turn
         if end.way.kept == "nothing" or turn is None or turn.committed or child.head is None:
             return None
-        subtask = run.plan.of_child(self._id) if run.plan else None
+        subtask = run.part_of(self._id)
         title = f"Unfinished: {subtask.title if subtask else 'Work'}"
         why = f"{end.way.said}, so this is what it had half done."
         trailers = f"Steersman-Run: {self._id}\nSteersman-Turn: {turn.turn_id}\nSteersman-Unfinished: {end.code}\n"

@@ -35,6 +35,7 @@ from steersman.adapters.memory import SYSTEM_CLOCK
 from steersman.adapters.postgres_log import LogDatastore, PostgresRecorder
 from steersman.adapters.sqlite_log import SqliteRecorder, open_datastore
 from steersman.application.log_port import Append, Idempotency
+from steersman.domain.event import Event
 
 MAX_BATCH = 256
 USERS = {"operator": "bench"}
@@ -118,7 +119,8 @@ class Writer(Thread):
             if topic == "received":
                 said.instruction = {"digest": text.digest, "length": len(words)}
             payload = msgspec.Raw(msgspec.json.encode(said))
-            facts.append(Encoded(stream, topic, task, task, False, payload, (text,) if topic == "received" else ()))
+            texts = (text,) if topic == "received" else ()
+            facts.append(Encoded(stream, topic, task, task, False, payload, texts, Event()))
             for heads, name in (
                 (numbering.known.streams, stream),
                 (numbering.known.runs, task),

@@ -22,7 +22,7 @@ from steersman.adapters.sqlite_log import SqliteLog
 from steersman.application import states
 from steersman.application.caller import Answer, Caller, IdempotencyKey, service
 from steersman.application.log_port import AlreadyAnswered, Append, Fence, Fenced, LogUnavailable, Stored
-from steersman.application.run_log import Deciding, RunLog, expected_versions
+from steersman.application.run_log import Deciding, RunLog, written_versions
 from steersman.domain.agent_output import MessageDelta
 from steersman.domain.assembly import WorkflowStep
 from steersman.domain.catalogue import CATALOGUE
@@ -212,7 +212,7 @@ class Follows:
     def next(self, run: Run, now: datetime) -> Append | None:
         drafts = advance(run, now)
         by = service(str(uuid4()), self.fence)
-        return by.append(drafts, expected_versions(run, drafts), now) if drafts else None
+        return by.append(drafts, written_versions(run, drafts), now) if drafts else None
 
 
 class Handed:

@@ -6,7 +6,7 @@ import pytest
 
 from steersman.application.caller import Answer, IdempotencyKey
 from steersman.application.log_port import AlreadyAnswered, Conflict, LogUnavailable
-from steersman.application.run_log import MAX_ATTEMPTS, RunLog, expected_versions
+from steersman.application.run_log import MAX_ATTEMPTS, RunLog, read_versions, written_versions
 from steersman.domain.assembly import WorkflowStep
 from steersman.domain.event import Draft
 from steersman.domain.rejected import Busy, RunNotFound
@@ -119,7 +119,8 @@ def test_a_run_that_does_not_exist_is_not_found(service: Service) -> None:
             call("nobody")
 
 
-def test_every_decision_rests_on_the_coordinators_and_the_plans_stream(service: Service) -> None:
+def test_what_is_decided_elsewhere_rests_on_the_run_its_plan_and_that_it_is_not_deleted(service: Service) -> None:
     run = service.run
+    assert read_versions(run) == {run.stream: 1, "plan/plan of r": 1, f"{run.stream}/deletion": 0}
     child = run.on_child("c", WorkflowStep(step="x", status="", label=""))
-    assert {run.stream, "plan/plan of r", "run/c"} <= set(expected_versions(run, [child]))
+    assert written_versions(run, [child]) == {"run/c": 0}

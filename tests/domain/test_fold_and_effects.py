@@ -127,8 +127,8 @@ def test_every_open_correction_is_found_by_how_far_it_is_and_a_closed_one_nowher
         every = run.received()
         assert [d.position for d in every] == sorted(d.position for d in every)
         assert run.open_directives() == tuple(d for d in every if d.open)
-        assert run.pending_directives() == tuple(d for d in every if d.open and not d.only_waits)
-        assert {*run.undecided.values()} == {d.directive_id for d in every if d.only_waits and d.action is None}
+        assert run.pending_directives() == tuple(d for d in every if d.open and not d.waits_at)
+        assert {*run.undecided.values()} == {d.directive_id for d in every if d.waits_at and d.action is None}
         for child in run.children:
             assert run.open_for(child) == tuple(d for d in every if d.open and child in d.targets)
         assert run.unresolved == {d.directive_id for d in every if d.status == "needs_attention"}
