@@ -283,7 +283,7 @@ def _fold(view: View, stored: StoredRows, facts: Sequence[Fact], found: list[Qua
     let_go: set[str] = set()
     for fact in facts:
         name, forgets = fact.run or fact.stream, fact.topic in FORGETTING
-        if not forgets and not shunned.isdisjoint((fact.run, fact.root, fact.stream)):
+        if shunned and not forgets and not shunned.isdisjoint((fact.run, fact.root, fact.stream)):
             continue
         try:
             rows.apply(fact)

@@ -8,7 +8,6 @@ from datetime import datetime
 from hashlib import sha256
 from threading import Lock
 from typing import Annotated, Any, TypeAlias
-from uuid import uuid4
 
 import msgspec
 from litestar import Request, Response
@@ -18,6 +17,7 @@ from litestar.params import HeaderParameter, RawBody, SkipValidation
 from ..application.caller import Answer, Caller, IdempotencyKey
 from ..application.deny_steering import Denials
 from ..application.log_port import AlreadyAnswered, Answered, EventLog, Stored, Tell
+from ..application.randomness import RANDOMNESS
 from ..application.run_log import Decision
 from ..domain.event import Fact
 from ..domain.rejected import Invalid, Rejected
@@ -248,7 +248,9 @@ class Asking:
         return response_of(command.told, position, location)
 
     def _caller(self, key: IdempotencyKey | None) -> Caller:
-        return Caller(principal=self.principal.user, command_id=str(uuid4()), traceparent=self._traceparent, key=key)
+        return Caller(
+            principal=self.principal.user, command_id=RANDOMNESS.new_id(), traceparent=self._traceparent, key=key
+        )
 
     def _replay(self, key: IdempotencyKey, answered: Answered, location: str | None) -> Response[bytes]:
         if answered.body_digest != key.body_digest:
@@ -310,7 +312,7 @@ def directive_id() -> str:
     # Not derived from the idempotency key: its row is forgotten after 24 hours and the directive never, so whoever used
     # a key again would write over their own earlier directive. A repetition finds the id in the answer that the row
     # keeps, and an append whose acknowledgement was lost is found by its command id.
-    return str(uuid4())
+    return RANDOMNESS.new_id()
 
 
 def _refuse_nul(body: bytes) -> None:

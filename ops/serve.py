@@ -21,6 +21,7 @@ from .agents_command import agents_option
 from .connections import GuardedServer, Limits
 from .data_dir import alone_in, prepare_data_dir
 from .driving import Role
+from .interpreter import tune
 from .logs import configure_logs
 from .output import print_json
 from .refused import Refused
@@ -71,6 +72,7 @@ def command(host: str, port: int, data: Path | None, role: Role, agents_file: Pa
         check_exposure(host, service.tokens)
         with listen(host, port) as listener:
             url = address_of(listener)
+            tune()
             run(service, listener, lambda: _announce(url, settings, role))
     log.info("ended", url=url)
 

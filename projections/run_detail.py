@@ -218,7 +218,8 @@ def _child(fact: Fact, event: child_run.RunStarted, parent: RunDetail) -> RunDet
 def _next(row: RunDetail, fact: Fact) -> RunDetail:
     row = _with_facts(row, fact)
     if row.kept.standing is not None:
-        return _stood(row, after(row.kept.standing, fact))
+        standing = after(row.kept.standing, fact)
+        return row if standing is row.kept.standing else _stood(row, standing)
     if row.kept.child is not None:
         return _child_stood(row, child_after(row.kept.child, row.run_id, fact))
     return row

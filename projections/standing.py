@@ -12,7 +12,7 @@ from ..domain.run import TERMINAL, Run, RunStatus
 from ..domain.steerable import takes_words
 from ..domain.work_plan import PlanStatus, Subtask, SubtaskMoved, WorkPlan
 
-#: What is decided and done about a directive moves the directive. Its receipt is not among these: that may move the run.
+#: What is decided and done about a directive moves the directive, not the run.
 _OF_DIRECTIVES = frozenset({"coordinator.steering_decision", "coordinator.steering", "coordinator.revision_execution"})
 
 
@@ -45,11 +45,14 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def after(standing: Standing, fact: Fact) -> Standing:
-    """Return the standing after a fact of the coordinator's own feed."""
+    """Return the standing after a fact of the coordinator's own feed; the same one if the fact does not move the run."""
     if fact.event.OUTPUT:
         return standing
-    standing = msgspec.structs.replace(standing, stopping=_stopping(standing, fact.event))
-    if fact.topic in _OF_DIRECTIVES:
+    stopping = _stopping(standing, fact.event)
+    if stopping != standing.stopping:
+        standing = msgspec.structs.replace(standing, stopping=stopping)
+    # The receipt of what is said directly closes no gate; that of a signal about the assembled work may.
+    if fact.topic in _OF_DIRECTIVES or (isinstance(fact.event, SteeringReceived) and fact.event.direct):
         return standing
     state = fold.evolve(_run(standing, fact.event), fact)
     plan = state.plan

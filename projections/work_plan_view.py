@@ -63,7 +63,8 @@ def apply(rows: Rows[WorkPlanView], fact: Fact) -> Mapping[str, WorkPlanView | N
     if fact.run is None or fact.run != fact.root or fact.event.OUTPUT:
         return {}
     row = _made(fact.run, fact.event) if isinstance(fact.event, WorkPlanMade) else rows.get(fact.run)
-    return {} if row is None else {fact.run: _next(row, fact)}
+    moved = row if row is None else _next(row, fact)
+    return {} if moved is None or moved is rows.get(fact.run) else {fact.run: moved}
 
 
 def _made(run_id: str, event: WorkPlanMade) -> WorkPlanView:
@@ -100,6 +101,8 @@ def _next(row: WorkPlanView, fact: Fact) -> WorkPlanView:
     assert row.internal is not msgspec.UNSET
     standing = after(row.internal, fact)
     event = fact.event
+    if standing is row.internal and not isinstance(event, SubtaskMoved):
+        return row
     return msgspec.structs.replace(
         row,
         status=standing.plan_status or row.status,

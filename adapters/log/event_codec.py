@@ -1,7 +1,6 @@
 """Turn a decided fact into the bytes that are stored for ever, and stored bytes back into a fact."""
 
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from ...application.log_port import Forged, Undecodable
+from ...application.randomness import RANDOMNESS
 from ...domain.event import Draft, Event, Fact, Text, Unknown, map_texts
 from ..secret_shapes import redact
 
@@ -92,7 +92,7 @@ class EventCodec:
         self,
         catalogue: Mapping[str, type[Event]],
         *,
-        salt: Callable[[], bytes] = lambda: os.urandom(SALT_BYTES),
+        salt: Callable[[], bytes] = lambda: RANDOMNESS.take(SALT_BYTES),
         upcasts: Mapping[str, Upcast] = UPCASTS,
     ) -> None:
         for topic, kind in catalogue.items():

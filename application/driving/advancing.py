@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from uuid import uuid4
 
 import msgspec
 import structlog
@@ -15,6 +14,7 @@ from ...domain.topology import with_topology
 from ..caller import service
 from ..effects.workshop import Workshop
 from ..log_port import Append
+from ..randomness import RANDOMNESS
 from ..register_project import load_project
 from ..run_log import written_versions
 from .tenure import LeaseLost
@@ -40,7 +40,7 @@ class Advancing:
             drafts = with_topology(run, self.drafts(run, now))
             if not drafts:
                 return None
-            by = service(str(uuid4()), self._shop.tenure.fence(run.run_id))
+            by = service(RANDOMNESS.new_id(), self._shop.tenure.fence(run.run_id))
             return by.append(drafts, written_versions(run, drafts), now)
         except LeaseLost:
             return None
