@@ -116,18 +116,7 @@ def _with_directive(run: Run, directive: Directive) -> Run:
         return run
     waited = steering.NOWHERE if before is None else before.waits_at
     waits = directive.waits_at
-    waiting = run.waiting
-    for child in waited - waits:
-        left = tuple(other for other in waiting[child] if other != key)
-        waiting = waiting.set(child, left) if left else waiting.delete(child)
-    for child in waits - waited:
-        # One that waits again, because somebody had it tried again, has others behind it.
-        ids = (*waiting.get(child, ()), key)
-        newest = len(ids) < 2 or run.directives[ids[-2]].position < directive.position
-        behind = (
-            ids if newest else sorted(ids, key=lambda i: directive.position if i == key else run.directives[i].position)
-        )
-        waiting = waiting.set(child, tuple(behind))
+    waiting = run.waiting if waits == waited else _waiting(run, directive, waited, waits)
     pending = _listed(run.pending, directive, is_in=directive.open and not waits)
     undecided = _listed(run.undecided, directive, is_in=bool(waits) and directive.action is None)
     needs_attention = directive.status == "needs_attention"
@@ -142,6 +131,25 @@ def _with_directive(run: Run, directive: Directive) -> Run:
         waiting=waiting,
         unresolved=unresolved,
     )
+
+
+def _waiting(
+    run: Run, directive: Directive, waited: frozenset[str], waits: frozenset[str]
+) -> Map[str, tuple[str, ...]]:
+    """Return what waits for each child, with a directive that waited for some of them and now waits for others."""
+    waiting, key = run.waiting, directive.directive_id
+    for child in waited - waits:
+        left = tuple(other for other in waiting[child] if other != key)
+        waiting = waiting.set(child, left) if left else waiting.delete(child)
+    for child in waits - waited:
+        # One that waits again, because somebody had it tried again, has others behind it.
+        ids = (*waiting.get(child, ()), key)
+        newest = len(ids) < 2 or run.directives[ids[-2]].position < directive.position
+        behind = (
+            ids if newest else sorted(ids, key=lambda i: directive.position if i == key else run.directives[i].position)
+        )
+        waiting = waiting.set(child, tuple(behind))
+    return waiting
 
 
 def _listed(listed: Map[int, str], directive: Directive, *, is_in: bool) -> Map[int, str]:
@@ -190,9 +198,7 @@ def _evolve_steering(
         case _:
             pass
     directive = run.directives.get(event.directive_id)
-    if directive is None:
-        return run
-    return _with_directive(run, steering.evolve(directive, event, fact.at))
+    return run if directive is None else _with_directive(run, steering.evolve(directive, event, fact.at))
 
 
 def _close_gate(run: Run) -> Run:

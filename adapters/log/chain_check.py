@@ -59,10 +59,10 @@ class ChainCheck:
         return None if self._holds(row) else "its MAC is not that of the log's chain"
 
     def _holds(self, row: StoredRow) -> bool:
-        span = next((span for span in reversed(self._spans) if span.first <= row.position), None)
-        if span is None:
-            return False
-        return span.key is None or _is_chained(row, span.key)
+        for span in reversed(self._spans):
+            if span.first <= row.position:
+                return span.key is None or _is_chained(row, span.key)
+        return False
 
     def _read(self) -> tuple[KeySpan, ...]:
         """

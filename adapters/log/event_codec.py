@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from threading import local
 from typing import Any, cast
 
 import msgspec
@@ -85,6 +86,12 @@ class WordsForged(ValueError):
     """The words beside a fact are not those that its envelope names."""
 
 
+class AtHand(local):
+    """The words of the fact that a thread decodes."""
+
+    words: Mapping[str, StoredText] = {}
+
+
 class EventCodec:
     """The one place that knows the stored form of every fact, today's and earlier ones."""
 
@@ -103,6 +110,9 @@ class EventCodec:
         self._upcasts = dict(upcasts)
         self._envelopes = msgspec.json.Decoder(Envelope)
         self._payloads = msgspec.json.Decoder(dict[str, Any])
+        #: By topic, made when it is met first.
+        self._events: dict[str, msgspec.json.Decoder[Event]] = {}
+        self._at_hand = AtHand()
 
     def encode(self, draft: Draft) -> Encoded:
         """
@@ -119,7 +129,7 @@ class EventCodec:
         texts: dict[str, StoredText] = {}
         payload = map_texts(draft.event, lambda text: self._set_apart(text, texts))
         _refuse_inexact(payload)
-        # What was refused here is in no store yet; what is only met by its first reader would stop its run for good.
+        # What is refused here is in no store yet; what only its first reader met would stop its run for good.
         event = self._converted(kind, payload, texts)
         return Encoded(
             stream=draft.stream,
@@ -153,14 +163,20 @@ class EventCodec:
             raise Undecodable(row.position, row.run, f"{type(error).__name__}: {error}") from error
 
     def _event(self, topic: str, stored: msgspec.Raw, words: Mapping[str, StoredText]) -> Event:
-        payload = self._payloads.decode(stored)
         kind = self._catalogue.get(topic)
         if kind is None:
-            return Unknown(topic=topic, payload=payload)
+            return Unknown(topic=topic, payload=self._payloads.decode(stored))
         upcast = self._upcasts.get(topic)
         if upcast is not None:
-            payload = upcast(payload)
-        return self._converted(kind, payload, words)
+            return self._converted(kind, upcast(self._payloads.decode(stored)), words)
+        decoder = self._events.get(topic)
+        if decoder is None:
+            decoder = self._events[topic] = msgspec.json.Decoder(kind, dec_hook=self._put_back)
+        self._at_hand.words = words
+        return decoder.decode(stored)
+
+    def _put_back(self, wanted: type, found: Any) -> Text:
+        return _put_back(wanted, found, self._at_hand.words)
 
     def _converted(self, kind: type[Event], payload: Any, words: Mapping[str, StoredText]) -> Event:
         return msgspec.convert(payload, kind, dec_hook=lambda wanted, found: _put_back(wanted, found, words))
