@@ -153,7 +153,7 @@ class Writing:
                 if n not in outcomes:
                     outcomes[n] = self._outcome(proposal, numbering, states, facts)
             for each in states:
-                for append in each.follow(now):
+                for append in each.follow(self._clock.now()):
                     self._outcome(append, numbering, states, facts, is_decided=True)
             numbered = numbering.finish()
             # If we die before the block ends, nothing of the batch is stored. If we die right after it, all of it
