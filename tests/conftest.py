@@ -11,12 +11,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+import hypothesis
 import psycopg
 import pytest
 import structlog
 
 from steersman.tests.last_words import last_words
 from steersman.tests.ports import free_port
+
+# No test fails because the machine is busy with other things.
+hypothesis.settings.register_profile("steersman")
+hypothesis.settings.load_profile("steersman")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -298,7 +298,7 @@ def test_a_stale_lease_drops_what_follows_and_never_the_receipt(house: House) ->
         st.tuples(st.integers(0, 1), st.sampled_from(["say", "refuse", "break", "lose", "deny", "output"])), max_size=40
     )
 )
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_what_is_kept_is_what_the_store_folds_to_whoever_writes_and_whatever_fails(
     steps: list[tuple[int, str]],
 ) -> None:
