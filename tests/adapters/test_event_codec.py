@@ -140,6 +140,17 @@ def test_the_widest_values_that_stay_exact_are_kept(value: Any) -> None:
     assert codec().decode(row, words).event == Loose(value=value)
 
 
+def test_what_its_reader_could_not_take_is_refused_before_it_is_stored() -> None:
+    unreadable: Any = "no part"
+    with pytest.raises(msgspec.ValidationError):
+        encode(Everything(goal=Text("g"), parts=(unreadable,)))
+
+
+def test_a_fact_is_handed_on_as_its_readers_will_have_it() -> None:
+    encoded = encode(Everything(goal=Text("use password=hunter22 here")))
+    assert encoded.event == Everything(goal=Text("use password=[redacted] here"))
+
+
 def test_a_fact_outside_the_catalogue_is_never_written() -> None:
     class Heir(Loose, frozen=True, kw_only=True):
         """Inherits a TOPIC that is not its own."""

@@ -7,6 +7,7 @@ import pytest
 
 from steersman.domain import review, run_records
 from steersman.domain.planning import ProposedSubtask
+from steersman.domain.steering import SteerWorker, steer_worker
 from steersman.projections import children_view, open_runs, run_detail, work_plan_view
 from steersman.projections.catalogue import VIEWS
 from steersman.projections.view import View
@@ -60,6 +61,31 @@ def test_a_row_is_read_once_and_written_once_however_many_facts_touch_it(history
     for fact in steps:
         rows.apply(fact)
     assert (len(steps), stored.reads, list(rows.changes())) == (200, 1, ["r"])
+
+
+def test_a_direct_correction_is_no_reason_to_write_the_plans_row_again(history: "History") -> None:
+    history.start()
+    history.advance()
+    rows = work_plan_view.VIEW.open(Stored({}))
+    for fact in history.facts:
+        rows.apply(fact)
+    placed = rows.changes()["r"]
+    assert placed is not None
+    command = SteerWorker(
+        directive_id="d",
+        child_run_id=history.child(1).run_id,
+        kind="guidance",
+        payload_hash="sha256:0",
+        principal="alice",
+        text="Mind the gap.",
+    )
+    history.put(steer_worker(history.run, command))
+    history.advance()
+    rows = work_plan_view.VIEW.open(Stored({"r": placed[2]}))
+    for fact in history.facts[-3:]:
+        rows.apply(fact)
+    assert [fact.topic for fact in history.facts[-3:]][-1] == "coordinator.steering_decision"
+    assert rows.changes() == {}
 
 
 def test_a_coordinators_row_is_as_small_for_two_hundred_subtasks_as_for_two(history: "History") -> None:
