@@ -57,7 +57,10 @@ class Advancing:
 
     def _team(self, run: Run) -> tuple[Member, ...]:
         """Return who can take over in a run, each with the full id of the model that they would work with."""
-        team = load_project(run.project_id, self._shop.runs.log).team
+        runs = self._shop.runs
+        kept = runs.states.project(run.project_id)
+        # The writer keeps it with the run; only where nobody has commanded the run lately the log is read.
+        team = (kept if kept.version else load_project(run.project_id, runs.log)).team
         resolve = self._shop.agents.resolve
         return tuple(
             msgspec.structs.replace(member, model_id=resolve(member.model_id) if member.model_id else None)
