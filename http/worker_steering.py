@@ -103,7 +103,9 @@ async def steer_task(task_id: FromPath[str], asking: Asks) -> Response[bytes]:
         await to_thread.run_sync(command.deny, str(forbidden))
         raise
     response = found if isinstance(found, Response) else response_of(told, found.facts[-1].position)
-    directive_id: str = msgspec.json.decode(response.content)["directiveId"]
+    # A repetition is told the id that its first try was given.
+    replayed = isinstance(found, Response)
+    directive_id: str = msgspec.json.decode(response.content)["directiveId"] if replayed else command.directive_id
     run = asking.services.runs.states.kept(root)
     if isinstance(found, Stored) and run is not None and command.kind in ("guidance", "redirect"):
         # What the answer says is in what was just stored: nothing is read again.

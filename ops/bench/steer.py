@@ -3,7 +3,8 @@ Measure a durable steer over HTTP: ours, against a service that stores the same 
 
 Closed loops of 1, 8 and 64 callers send guidance to workers that wait, each command with a key of its own; a call
 counts when its receipt is durable. Both contestants start from an empty store and run in the same minutes. Beside rate
-and latency it says what a steer costs the server in processor time, and how many facts one transaction took.
+and latency it says what a steer costs the server in processor time, how many facts one transaction took, and how long a
+read of another run took meanwhile (p50), and before, while nobody steered.
 
     python ops/bench/steer.py [--store sqlite postgres] [--callers 1 8 64] [--seconds 5] [--rounds 1] [--only ours]
 
@@ -41,6 +42,7 @@ WORDS = "Keep the public names; prefer the smaller change."
 #: A worker that takes nothing holds 128 corrections; then it answers 429.
 QUEUE = 120
 WORKERS_A_RUN = 150
+READ_EVERY_SECONDS = 0.03
 PATIENCE_SECONDS = 300.0
 #: An agent that takes a prompt and never finishes it.
 SLEEPER = """
@@ -69,6 +71,8 @@ class Contestant(NamedTuple):
     tasks: Sequence[str]
     #: How many facts and transactions it counts so far; zeros if it does not.
     stored: Callable[[], tuple[float, float]]
+    #: Where a run can be read that nobody steers; empty if there is none.
+    other: str = ""
 
 
 class Round(NamedTuple):
@@ -79,6 +83,8 @@ class Round(NamedTuple):
     p99_ms: float
     processor_ms: float
     facts: float
+    idle_read_ms: float
+    read_ms: float
 
 
 def main() -> int:
@@ -91,7 +97,9 @@ def main() -> int:
     parser.add_argument("--room", type=int, default=2_500, help="commands a second for which workers are made")
     parser.add_argument("--only", choices=("ours", "limit"))
     given = parser.parse_args()
-    print(f"{'store':<10}{'':<7}{'callers':>8}{'steers/s':>10}{'p50 ms':>9}{'p99 ms':>9}{'cpu ms':>8}{'facts':>8}")
+    print(
+        f"{'store':<10}{'':<7}{'callers':>8}{'steers/s':>10}{'p50 ms':>9}{'p99 ms':>9}{'cpu ms':>8}{'facts':>8}{'read ms':>9}{'idle':>7}"
+    )
     with ExitStack() as stack:
         url = stack.enter_context(postgres()) if "postgres" in given.store else ""
         for store, callers in itertools.product(given.store, given.callers):
@@ -102,9 +110,10 @@ def main() -> int:
                     with started(name, url if store == "postgres" else "", room) as contestant:
                         rounds.setdefault(name, []).append(measure(contestant, callers, given.seconds))
             for name, found in rounds.items():
-                rate, p50, p99, cpu, facts = (statistics.median(each) for each in zip(*found, strict=True))
+                rate, p50, p99, cpu, facts, idle, read = (statistics.median(each) for each in zip(*found, strict=True))
                 print(
-                    f"{store:<10}{name:<7}{callers:>8}{rate:>10.0f}{p50:>9.2f}{p99:>9.2f}{cpu:>8.3f}{facts:>8.1f}",
+                    f"{store:<10}{name:<7}{callers:>8}{rate:>10.0f}{p50:>9.2f}{p99:>9.2f}{cpu:>8.3f}{facts:>8.1f}"
+                    f"{read:>9.2f}{idle:>7.2f}",
                     flush=True,
                 )
     return 0
@@ -113,6 +122,7 @@ def main() -> int:
 def measure(contestant: Contestant, callers: int, seconds: float) -> Round:
     """Let so many callers send commands as fast as they are answered; return what came of it."""
     calls: list[tuple[float, float]] = []
+    idle = asyncio.run(reads(contestant, time.perf_counter() + WARM_UP_SECONDS))
     opens = time.perf_counter() + WARM_UP_SECONDS
     closes = opens + seconds
     marks: list[tuple[float, tuple[float, float]]] = []
@@ -125,8 +135,12 @@ def measure(contestant: Contestant, callers: int, seconds: float) -> Round:
     async def everybody() -> None:
         numbers = itertools.count()
         callers_at_work = (call(contestant, numbers, closes, calls) for _ in range(callers))
-        await asyncio.gather(mark(opens), mark(closes), *callers_at_work)
+        await asyncio.gather(mark(opens), mark(closes), look(), *callers_at_work)
 
+    async def look() -> None:
+        busy.extend(await reads(contestant, closes))
+
+    busy: list[float] = []
     asyncio.run(everybody())
     inside = [took for ended, took in calls if opens <= ended <= closes]
     late = sorted(took for ended, took in calls if ended >= opens)
@@ -137,7 +151,20 @@ def measure(contestant: Contestant, callers: int, seconds: float) -> Round:
         p99_ms=late[int(len(late) * 0.99)] * 1_000,
         processor_ms=(cpu_then - cpu) / len(inside) * 1_000,
         facts=(facts_then - facts) / max(1.0, batches_then - batches),
+        idle_read_ms=statistics.median(idle) * 1_000,
+        read_ms=statistics.median(busy) * 1_000,
     )
+
+
+async def reads(contestant: Contestant, until: float) -> list[float]:
+    """Read the other run now and then, and return what each read took; zero where there is none."""
+    took = [] if contestant.other else [0.0]
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {contestant.token}"}, timeout=60) as client:
+        while contestant.other and (began := time.perf_counter()) < until:
+            (await client.get(contestant.other)).raise_for_status()
+            took.append(time.perf_counter() - began)
+            await asyncio.sleep(READ_EVERY_SECONDS)
+    return took
 
 
 async def call(contestant: Contestant, numbers: Iterator[int], closes: float, calls: list[tuple[float, float]]) -> None:
@@ -223,13 +250,14 @@ def ours(home: Path, database: str, room: int) -> Generator[Contestant]:
             found = dict(FACTS.findall(httpx.get(f"{url}/metrics", headers=http.headers).text))
             return float(found.get("sum", 0)), float(found.get("count", 0))
 
-        yield Contestant(process, url, token, workers, stored)
+        # The newest is a run of a single worker whom nobody steers.
+        yield Contestant(process, url, token, workers[:-1], stored, f"{url}/api/runs/{runs[-1]}")
         for run in runs:
             http.post(f"/api/runs/{run}/steer", json={"kind": "stop", "instruction": "It is over."}).raise_for_status()
 
 
 def working(http: httpx.Client, repository: Path, workers: int) -> tuple[list[str], list[str]]:
-    """Return so many workers that have begun their turn, and their runs."""
+    """Return so many workers that have begun their turn, and one more in a run of its own; and their runs."""
     repository.mkdir()
     git = ["git", "-C", str(repository), "-c", "user.name=A", "-c", "user.email=a@example.com"]
     for arguments in (["init", "-q", "-b", "main"], ["commit", "-q", "--allow-empty", "-m", "start"]):
@@ -243,19 +271,20 @@ def working(http: httpx.Client, repository: Path, workers: int) -> tuple[list[st
     role = http.get("/api/catalog/roles").json()[0]["id"]
     post(f"/api/projects/{project}/team/members", {"role_id": role, "model_id": "sleeper"})
     runs: list[str] = []
-    for first in range(0, workers, WORKERS_A_RUN):
-        parts = [{"title": f"Worker {i}", "scope": "Wait."} for i in range(min(WORKERS_A_RUN, workers - first))]
+    sizes = [min(WORKERS_A_RUN, workers - first) for first in range(0, workers, WORKERS_A_RUN)]
+    for size in (*sizes, 1):
+        parts = [{"title": f"Worker {i}", "scope": "Wait."} for i in range(size)]
         goal = {"goal": "be steered", "start_mode": "direct", "plan": {"subtasks": parts}}
         runs.append(post(f"/api/projects/{project}/orchestrations", goal)["runId"])
     end = time.monotonic() + PATIENCE_SECONDS
     while True:
         children = [child for run in runs for child in http.get(f"/api/runs/{run}/children").json()]
         at_work: Sequence[str] = [child["childRunId"] for child in children if child["subtaskStatus"] == "running"]
-        if len(at_work) == workers:
+        if len(at_work) == workers + 1:
             time.sleep(1)
             return list(at_work), runs
         if time.monotonic() > end:
-            raise SystemExit(f"only {len(at_work)} of {workers} workers have begun")
+            raise SystemExit(f"only {len(at_work)} of {workers + 1} workers have begun")
         time.sleep(0.5)
 
 
