@@ -173,7 +173,10 @@ class EventCodec:
         if decoder is None:
             decoder = self._events[topic] = msgspec.json.Decoder(kind, dec_hook=self._put_back)
         self._at_hand.words = words
-        return decoder.decode(stored)
+        try:
+            return decoder.decode(stored)
+        finally:
+            self._at_hand.words = {}  # or the last ones would be kept in memory after they are erased
 
     def _put_back(self, wanted: type, found: Any) -> Text:
         return _put_back(wanted, found, self._at_hand.words)
