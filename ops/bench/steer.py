@@ -42,7 +42,7 @@ WORDS = "Keep the public names; prefer the smaller change."
 #: A worker that takes nothing holds 128 corrections; then it answers 429.
 QUEUE = 120
 WORKERS_A_RUN = 150
-READ_EVERY_SECONDS = 0.03
+READ_EVERY_SECONDS = 0.1
 PATIENCE_SECONDS = 300.0
 #: An agent that takes a prompt and never finishes it.
 SLEEPER = """
