@@ -671,7 +671,7 @@ def test_what_a_gc_sweeps_away_before_a_ref_leads_to_it_is_taken_in_again(
     scratch.write({"README": "two\n"}, path)
 
     def reached(point: str) -> None:
-        if point == "workplace.stored" and not swept:
+        if point == "workplace.staged" and not swept:
             swept.append(scratch.git("gc", "-q", "--prune=now"))
 
     monkeypatch.setattr("steersman.adapters.git.staging.reached", reached)

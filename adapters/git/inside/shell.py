@@ -3,12 +3,17 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Generic, TypeVar
 
 SLOW_SECONDS = 5.0
 #: How many letters of git's words are passed on.
 WORDS = 2_000
+
+
+T = TypeVar("T")
 
 
 class Failed(Exception):
@@ -82,6 +87,35 @@ class Git:
         if done.returncode:
             # The answer has begun: what came out is thrown away by whoever reads it.
             sys.exit(shortened(done.stderr.decode(errors="replace")) or f"git {arguments[0]} failed")
+
+
+class Aside(Generic[T]):
+    """Something that is done while the block goes on; the block's end waits for its end."""
+
+    def __init__(self, do: Callable[[], T]) -> None:
+        self._do = do
+        self._done: list[T] = []
+        self._failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self._done.append(self._do())
+        except BaseException as error:  # noqa: BLE001 -- it is raised where the result is asked for
+            self._failed = error
+
+    def __enter__(self) -> "Aside[T]":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+
+    def result(self) -> T:
+        """Return what came of it, or raise what it raised."""
+        if self._failed is not None:
+            raise self._failed
+        return self._done[0]
 
 
 def shortened(words: str) -> str:

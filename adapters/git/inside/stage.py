@@ -5,7 +5,7 @@ Files of repositories that an agent made or cloned below are staged one by one: 
 name of a commit that goes when the workplace does. Submodules stay at the commit that is recorded.
 """
 
-import hashlib
+import errno
 import json
 import os
 import stat
@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .hashing import workspace_hash
-from .index import Plain, plain
+from .index import Plain, is_whole, plain
 from .large import found, hand_over
-from .shell import Failed, Git, make_git_directory, shortened, write
+from .shell import Aside, Failed, Git, make_git_directory, quoted, shortened, write
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 EMPTY_BLOB = b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
@@ -24,7 +24,13 @@ EMPTY_BLOB = b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 PLACEHOLDER = b".steersman-is-no-submodule"
 #: How deep repositories may lie in each other.
 ROUNDS = 30
-SETTINGS = {"core.quotePath": "false", "core.looseCompression": "0", "core.fsync": "none", "core.splitIndex": "false"}
+SETTINGS = {
+    "core.quotePath": "false",
+    "core.looseCompression": "0",
+    "core.fsync": "none",
+    "core.splitIndex": "false",
+    "fastimport.unpackLimit": "0",
+}
 LINK, NOTHING = b"160000", b"000000"
 LISTS = (b".gitignore", b".gitattributes", b".gitmodules")
 #: What is copied of an index, with all its parts: that of a million files is a fifth of it.
@@ -32,8 +38,8 @@ MOST_INDEX_BYTES = 1 << 30
 
 
 def run(request: Any) -> None:
-    """Answer with the tree that the files make, and hand over what is new in it."""
-    tree = _tree(request)
+    """Answer with the tree that the files make, and hand over its commit with what is new in it."""
+    tree, commit = _staged(request)
     parent = request["parent_tree"]
     if request["strict"] and tree == EMPTY_TREE and parent != EMPTY_TREE:
         raise Failed("workplace_emptied", "every file is gone from it")
@@ -46,7 +52,7 @@ def run(request: Any) -> None:
     print(json.dumps({"tree": tree, "workspace_hash": hashed, "large": [(name, size) for name, size, _ in large]}))
     if request["hands_over"] and tree != parent:
         hand_over(large)
-        wanted = b"".join(name + b"\n" for name in _new(git, parent, tree))
+        wanted = b"".join(name + b"\n" for name in {commit.encode(), *_new(git, parent, tree)})
         git.hand_over("pack-objects", "--stdout", "-q", "--window=0", "--compression=1", given=wanted)
 
 
@@ -78,19 +84,19 @@ def _changes(git: Git, *arguments: str) -> list[Change]:
     return changes
 
 
-def _tree(request: Any) -> str:
+def _staged(request: Any) -> tuple[str, str]:
     objects = os.path.join(request["workplace"], ".git", "objects")
     with suppress(Failed):
         if _holds_files_alone(objects):
             _prepare(request, [*request["lends"], objects])
-            if _copy_index(request):
-                return _Staging(request, _plain_index(request)).tree()
+            if (index := _take_index(request)) is not None:
+                return _Staging(request, index).staged()
     # What it has made of its git is of no use: its files are staged on what was committed last.
     _prepare(request, request["lends"])
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(request["room"], "git", "index"))
     _git(request, "git").output("read-tree", request["parent_tree"])
-    return _Staging(request, _plain_index(request)).tree()
+    return _Staging(request, _plain_index(request)).staged()
 
 
 def _git(request: Any, name: str) -> Git:
@@ -137,61 +143,64 @@ def _prepare(request: Any, borrowed: list[str]) -> None:
     make_git_directory(os.path.join(request["room"], "git"), files, borrowed, request["parent"])
 
 
-def _copy_index(request: Any) -> bool:
-    """Copy the index with its time, by which git knows which files may have changed unseen; return whether there is one."""
-    directory = os.path.join(request["workplace"], ".git")
-    copied, left = False, MOST_INDEX_BYTES
+def _take_index(request: Any) -> Plain | None:
+    """
+    Make our copy of the workplace's index, without what only speeds git up: in what others wrote it may say anything.
+
+    None: there is none that is whole and not too large.
+    """
+    directory, own = os.path.join(request["workplace"], ".git"), os.path.join(request["room"], "git")
+    left = MOST_INDEX_BYTES
     with suppress(OSError):
         if not stat.S_ISDIR(os.lstat(directory).st_mode):
-            return False
-        for name in os.listdir(directory):
-            if name == "index" or name.startswith("sharedindex."):
-                size = _copy(os.path.join(directory, name), os.path.join(request["room"], "git", name), left)
-                if size is None:
-                    return False
-                left -= size
-                copied = copied or name == "index"
-    return copied
+            return None
+        found = _whole(os.path.join(directory, "index"), left)
+        if (taken := plain(found.content)) is None:
+            # Of another version, or in several files: git puts it into words that are understood here.
+            found.write(os.path.join(own, "index"))
+            for name in os.listdir(directory):
+                if name.startswith("sharedindex."):
+                    left -= len(found.content)
+                    found = _whole(os.path.join(directory, name), left)
+                    found.write(os.path.join(own, name))
+            return _plain_index(request)
+        found.write(os.path.join(own, "index"), taken.content)
+        return taken
+    return None
 
 
 def _plain_index(request: Any) -> Plain:
-    """Take away from our copy of the index what only speeds git up: in what others wrote it may say anything."""
+    """Have git write our copy of the index anew, as one that is understood here."""
     path = os.path.join(request["room"], "git", "index")
-    if (found := plain(_read(path))) is None:
-        _git(request, "git").output("update-index", "--no-split-index", "--index-version", "2", "--force-write-index")
-        found = plain(_read(path))
-        if found is None:
-            raise Failed("git_failed", "the index cannot be understood")
-    # By its time git knows which files may have changed unseen.
-    times = os.stat(path)
-    write(path, found.content)
-    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    return found
+    _git(request, "git").output("update-index", "--no-split-index", "--index-version", "2", "--force-write-index")
+    found = _whole(path, MOST_INDEX_BYTES)
+    if (taken := plain(found.content)) is None:
+        raise Failed("git_failed", "the index cannot be understood")
+    found.write(path, taken.content)
+    return taken
 
 
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
+class _Whole(NamedTuple):
+    """An index as a file, with its time, by which git knows which files may have changed unseen."""
+
+    content: bytes
+    times: tuple[int, int]
+
+    def write(self, path: str, content: bytes | None = None) -> None:
+        """Write it, or what it comes to, with its time."""
+        write(path, self.content if content is None else content)
+        os.utime(path, ns=self.times)
 
 
-def _copy(source: str, target: str, most: int) -> int | None:
-    """
-    Copy an index; return its size, None if it is too large, or not whole: git itself reads on where it is cut off.
-    """
-    descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(descriptor, "rb") as read:
+def _whole(path: str, most: int) -> _Whole:
+    """Read an index. Raises OSError if it is too large, no file, or not whole."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
         found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > most:
-            return None
-        digest, end = hashlib.sha1(usedforsecurity=False), b""
-        with open(target, "wb") as written:
-            while chunk := read.read(1 << 20):
-                written.write(chunk)
-                end += chunk
-                digest.update(end[:-20])
-                end = end[-20:]
-    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
-    return found.st_size if end in (digest.digest(), b"\0" * 20) else None
+        content = file.read(most) if stat.S_ISREG(found.st_mode) and found.st_size <= most else b""
+    if not is_whole(content):
+        raise OSError(errno.EINVAL, "no index", path)
+    return _Whole(content, (found.st_atime_ns, found.st_mtime_ns))
 
 
 class _Staging:
@@ -206,38 +215,47 @@ class _Staging:
         self._kept: dict[bytes, str] = {}
         self._placeholders: list[bytes] = []
 
-    def tree(self) -> str:
-        """Return the tree that the files make."""
+    def staged(self) -> tuple[str, str]:
+        """Return the tree that the files make, and the commit of it."""
         self._unflag()
         self._settle_links(self._index.links)
-        added, deleted = self._changed()
-        added += self._untracked()
+        with Aside(self._others) as others:
+            added, deleted = self._changed()
+        added += self._untracked(others.result())
         self._check_sizes(added)
         _edit(self._git, ((b"0", b"0" * 40, path) for path in (*deleted, *self._placeholders)))
         if added:
             self._git.output("update-index", "--add", "--replace", "-z", "--stdin", given=_joined(added))
             if self._request["strict"] and "Ignoring path" in self._git.words:
                 raise Failed("forbidden_name", f"git takes no file of such a name: {shortened(self._git.words)}")
-        return self._tree_of_entries()
+        return self._commit_of_entries()
 
-    def _tree_of_entries(self) -> str:
+    def _commit_of_entries(self) -> tuple[str, str]:
         """
-        Return the tree of the index's entries: the parent's, but for what differs.
+        Commit the index's entries: the parent's, but for what differs.
 
-        It is made in an index of our own, which knows what the parent's directories are: git writes only others anew.
+        Made from the parent's tree, of which git then reads and writes only the directories that differ.
         """
-        parent = self._request["parent_tree"]
-        changes = _changes(self._git, "diff-index", "--cached", parent)
+        changes = _changes(self._git, "diff-index", "--cached", self._request["parent_tree"])
         # Taken out of the index, not its files.
         kept = [change.path for change in changes if change.before == LINK != change.after]
         kept = [path for path in kept if self._is_repository(path)]
         changes = [each for each in changes if not any(_is_in(each.path, path) for path in kept)]
-        git = self._git.with_environment(GIT_INDEX_FILE=os.path.join(self._request["room"], "index-of-tree"))
-        git.output("read-tree", parent)
-        gone = [(b"0", b"0" * 40, change.path) for change in changes if change.after == NOTHING]
-        there = [(change.after, change.new, change.path) for change in changes if change.after != NOTHING]
-        _edit(git, (*gone, *there))
-        return git.text("write-tree")
+        lines = [b"D " + quoted(change.path) for change in changes if change.after == NOTHING]
+        for change in changes:
+            if change.after != NOTHING:
+                _check_name(change.path)
+                lines.append(b"M %s %s %s" % (change.after, change.new, quoted(change.path)))
+        who, _, message = self._request["rest"].encode("latin-1").partition(b"\n\n")
+        stream = [
+            b"commit refs/heads/staged\nmark :1\n%s\ndata %d\n%s" % (who, len(message), message),
+            b"from %s" % self._request["parent"].encode(),
+            *lines,
+            b'ls ""\n\nget-mark :1\ndone\n',
+        ]
+        said = self._git.output("fast-import", "--quiet", "--done", "--force", given=b"\n".join(stream)).split()
+        # `040000 tree NAME`, then the commit.
+        return said[2].decode(), said[3].decode()
 
     def _at(self, path: bytes) -> bytes:
         return os.path.join(self._root, path)
@@ -314,11 +332,16 @@ class _Staging:
             (added if is_there else deleted)[path] = None
         return list(added), [path for path in deleted if path not in added]
 
-    def _untracked(self) -> list[bytes]:
+    def _others(self) -> list[bytes]:
+        """Return what git does not track; a directory that is a repository as one name with a slash at its end."""
+        git = self._git.with_environment()
+        found = git.records("ls-files", "--others", "--exclude-standard", "-z")
+        if self._request["strict"] and "could not open directory" in git.words:
+            raise Failed("unreadable", shortened(git.words))
+        return found
+
+    def _untracked(self, found: list[bytes]) -> list[bytes]:
         for _ in range(ROUNDS):
-            found = self._git.records("ls-files", "--others", "--exclude-standard", "-z")
-            if self._request["strict"] and "could not open directory" in self._git.words:
-                raise Failed("unreadable", shortened(self._git.words))
             inner = [path[:-1] for path in found if path.endswith(b"/") and path[:-1] not in self._kept]
             if not inner:
                 return [path for path in found if not path.endswith(b"/")]
@@ -326,6 +349,7 @@ class _Staging:
                 edits = _as_directory(path)
                 self._placeholders.append(edits[-1][2])
                 _edit(self._git, edits[-1:])
+            found = self._others()
         raise Failed("too_deep", f"repositories lie more than {ROUNDS} deep in each other")
 
     def _check_sizes(self, paths: list[bytes]) -> None:
@@ -360,6 +384,12 @@ def _edit(git: Git, entries: Iterable[tuple[bytes, bytes, bytes]]) -> None:
     given = b"".join(mode + b" " + name + b"\t" + path + b"\0" for mode, name, path in entries)
     if given:
         git.output("update-index", "--replace", "-z", "--index-info", given=given)
+
+
+def _check_name(path: bytes) -> None:
+    """Raise Failed for a name that git would not have let into an index: somebody has written that by hand."""
+    if any(part.lower() in (b"", b".", b"..", b".git") for part in path.split(b"/")):
+        raise Failed("forbidden_name", f"git takes no file of such a name: {os.fsdecode(path)!r}")
 
 
 def _is_in(path: bytes, directory: bytes) -> bool:
