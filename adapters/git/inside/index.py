@@ -4,9 +4,11 @@ git's index as a file: what of it can be believed, of one that whoever made the 
 The format is git's own, `gitformat-index(5)`; versions 2 and 3 are understood here, others are left to git.
 """
 
-import hashlib
+from __future__ import annotations
+
+import os
+import stat
 import struct
-from typing import NamedTuple
 
 HEADER_BYTES = 12
 #: Of an entry before its flags: what `lstat` said, the mode and the object's name.
@@ -18,13 +20,38 @@ LINK = 0o160000
 DIGEST_BYTES = 20
 
 
-class Plain(NamedTuple):
+class Plain:
     """An index without what only speeds git up, and what is unusual about its entries."""
 
-    content: bytes
-    assumed: list[bytes]
-    skipped: list[bytes]
-    links: dict[bytes, str]
+    def __init__(self, content: bytes, assumed: list[bytes], skipped: list[bytes], links: dict[bytes, str]) -> None:
+        self.content = content
+        self.assumed = assumed
+        self.skipped = skipped
+        self.links = links
+
+
+class IndexFile:
+    """An index as a file, with its time, by which git knows which files may have changed unseen."""
+
+    def __init__(self, content: bytes, times: tuple[int, int]) -> None:
+        self.content = content
+        self.times = times
+
+    def write(self, path: str, content: bytes | None = None) -> None:
+        """Write it, or what has become of it, with its time."""
+        with open(path, "wb") as file:
+            file.write(self.content if content is None else content)
+        os.utime(path, ns=self.times)
+
+
+def read(path: str, most: int) -> IndexFile:
+    """Read an index. Raises OSError if it has more bytes than *most*, or is no file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > most:
+            raise OSError("it is no file, or too large", path)
+        return IndexFile(file.read(most), (found.st_atime_ns, found.st_mtime_ns))
 
 
 def plain(found: bytes) -> Plain | None:
@@ -67,6 +94,8 @@ def plain(found: bytes) -> Plain | None:
 
 def is_whole(found: bytes) -> bool:
     """Return whether nothing of an index is missing: git itself reads on where it is cut off."""
+    import hashlib  # It takes longer than all else here, and is seldom needed.
+
     digest = hashlib.sha1(memoryview(found)[:-DIGEST_BYTES], usedforsecurity=False).digest()
     return found[-DIGEST_BYTES:] in (digest, b"\0" * DIGEST_BYTES)
 

@@ -5,18 +5,19 @@ Files of repositories that an agent made or cloned below are staged one by one: 
 name of a commit that goes when the workplace does. Submodules stay at the commit that is recorded.
 """
 
-import errno
-import json
+from __future__ import annotations
+
 import os
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple
 
-from .hashing import workspace_hash
-from .index import Plain, is_whole, plain
-from .large import found, hand_over
-from .shell import Aside, Failed, Git, make_git_directory, quoted, shortened, write
+from .index import Plain, is_whole, plain, read
+from .shell import Call, Failed, Git, answer, make_git_directory, parts, quoted, shortened
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 EMPTY_BLOB = b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
@@ -43,15 +44,25 @@ def run(request: Any) -> None:
     parent = request["parent_tree"]
     if request["strict"] and tree == EMPTY_TREE and parent != EMPTY_TREE:
         raise Failed("workplace_emptied", "every file is gone from it")
-    hashed = workspace_hash(request["workplace"]) if request["hashes"] else ""
+    hashed = ""
+    if request["hashes"]:
+        from .hashing import workspace_hash
+
+        hashed = workspace_hash(request["workplace"])
     git = _git(request, "git")
-    large = list[tuple[str, int, str]]()
-    if request["hands_over"] and request["large"] is not None and tree != parent:
+    hands_over = request["hands_over"] and tree != parent
+    large: list[tuple[str, int, str]] = []
+    if hands_over and request["large"] is not None:
+        from .large import found
+
         places = [os.path.join(request["room"], "git/lfs"), os.path.join(request["workplace"], ".git/lfs")]
         large = found(git, parent, tree, places, [request["large"]])
-    print(json.dumps({"tree": tree, "workspace_hash": hashed, "large": [(name, size) for name, size, _ in large]}))
-    if request["hands_over"] and tree != parent:
+    answer({"tree": tree, "workspace_hash": hashed, "large": [(name, size) for name, size, _ in large]})
+    if large:
+        from .large import hand_over
+
         hand_over(large)
+    if hands_over:
         wanted = b"".join(name + b"\n" for name in {commit.encode(), *_new(git, parent, tree)})
         git.hand_over("pack-objects", "--stdout", "-q", "--window=0", "--compression=1", given=wanted)
 
@@ -63,24 +74,20 @@ def _new(git: Git, parent: str, tree: str) -> set[bytes]:
     return {tree.encode(), *new} - {change.old for change in changes}
 
 
-class Change(NamedTuple):
+class Change:
     """One line of what git says of two trees: modes, names of objects, and the path."""
 
-    before: bytes
-    after: bytes
-    old: bytes
-    new: bytes
-    path: bytes
+    def __init__(self, head: bytes, path: bytes) -> None:
+        self.before, self.after, self.old, self.new, self.state = head[1:].split(b" ")
+        self.path = path
 
 
 def _changes(git: Git, *arguments: str) -> list[Change]:
     said = git.records(*arguments, "--raw", "-z", "--no-renames")
-    changes = list[Change]()
-    for head, path in zip(said[::2], said[1::2], strict=True):
-        before, after, old, new, state = head[1:].split(b" ")
-        if state.startswith(b"U"):
-            raise Failed("git_failed", f"{os.fsdecode(path)!r} is not merged")
-        changes.append(Change(before, after, old, new, path))
+    changes = [Change(head, path) for head, path in zip(said[::2], said[1::2], strict=True)]
+    for change in changes:
+        if change.state.startswith(b"U"):
+            raise Failed("git_failed", f"{os.fsdecode(change.path)!r} is not merged")
     return changes
 
 
@@ -150,22 +157,23 @@ def _take_index(request: Any) -> Plain | None:
     None: there is none that is whole and not too large.
     """
     directory, own = os.path.join(request["workplace"], ".git"), os.path.join(request["room"], "git")
-    left = MOST_INDEX_BYTES
     with suppress(OSError):
         if not stat.S_ISDIR(os.lstat(directory).st_mode):
             return None
-        found = _whole(os.path.join(directory, "index"), left)
-        if (taken := plain(found.content)) is None:
-            # Of another version, or in several files: git puts it into words that are understood here.
-            found.write(os.path.join(own, "index"))
-            for name in os.listdir(directory):
-                if name.startswith("sharedindex."):
-                    left -= len(found.content)
-                    found = _whole(os.path.join(directory, name), left)
-                    found.write(os.path.join(own, name))
+        found = read(os.path.join(directory, "index"), MOST_INDEX_BYTES)
+        if (taken := plain(found.content)) is not None:
+            found.write(os.path.join(own, "index"), taken.content)
+            return taken
+        # Of another version, or in several files: git makes one of it that is understood here.
+        files, left = {"index": found}, MOST_INDEX_BYTES - len(found.content)
+        for name in os.listdir(directory):
+            if name.startswith("sharedindex."):
+                files[name] = read(os.path.join(directory, name), left)
+                left -= len(files[name].content)
+        if all(is_whole(file.content) for file in files.values()):
+            for name, file in files.items():
+                file.write(os.path.join(own, name))
             return _plain_index(request)
-        found.write(os.path.join(own, "index"), taken.content)
-        return taken
     return None
 
 
@@ -173,34 +181,11 @@ def _plain_index(request: Any) -> Plain:
     """Have git write our copy of the index anew, as one that is understood here."""
     path = os.path.join(request["room"], "git", "index")
     _git(request, "git").output("update-index", "--no-split-index", "--index-version", "2", "--force-write-index")
-    found = _whole(path, MOST_INDEX_BYTES)
+    found = read(path, MOST_INDEX_BYTES)
     if (taken := plain(found.content)) is None:
         raise Failed("git_failed", "the index cannot be understood")
     found.write(path, taken.content)
     return taken
-
-
-class _Whole(NamedTuple):
-    """An index as a file, with its time, by which git knows which files may have changed unseen."""
-
-    content: bytes
-    times: tuple[int, int]
-
-    def write(self, path: str, content: bytes | None = None) -> None:
-        """Write it, or what it comes to, with its time."""
-        write(path, self.content if content is None else content)
-        os.utime(path, ns=self.times)
-
-
-def _whole(path: str, most: int) -> _Whole:
-    """Read an index. Raises OSError if it is too large, no file, or not whole."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        content = file.read(most) if stat.S_ISREG(found.st_mode) and found.st_size <= most else b""
-    if not is_whole(content):
-        raise OSError(errno.EINVAL, "no index", path)
-    return _Whole(content, (found.st_atime_ns, found.st_mtime_ns))
 
 
 class _Staging:
@@ -219,9 +204,9 @@ class _Staging:
         """Return the tree that the files make, and the commit of it."""
         self._unflag()
         self._settle_links(self._index.links)
-        with Aside(self._others) as others:
-            added, deleted = self._changed()
-        added += self._untracked(others.result())
+        others = self._others()
+        added, deleted = self._changed()
+        added += self._untracked(others)
         self._check_sizes(added)
         _edit(self._git, ((b"0", b"0" * 40, path) for path in (*deleted, *self._placeholders)))
         if added:
@@ -332,16 +317,15 @@ class _Staging:
             (added if is_there else deleted)[path] = None
         return list(added), [path for path in deleted if path not in added]
 
-    def _others(self) -> list[bytes]:
-        """Return what git does not track; a directory that is a repository as one name with a slash at its end."""
-        git = self._git.with_environment()
-        found = git.records("ls-files", "--others", "--exclude-standard", "-z")
-        if self._request["strict"] and "could not open directory" in git.words:
-            raise Failed("unreadable", shortened(git.words))
-        return found
+    def _others(self) -> Call:
+        """Begin to look for what git does not track: it takes as long as to look at what it does."""
+        return self._git.start("ls-files", "--others", "--exclude-standard", "-z")
 
-    def _untracked(self, found: list[bytes]) -> list[bytes]:
+    def _untracked(self, others: Call) -> list[bytes]:
         for _ in range(ROUNDS):
+            found = parts(self._git.answer(others))
+            if self._request["strict"] and "could not open directory" in self._git.words:
+                raise Failed("unreadable", shortened(self._git.words))
             inner = [path[:-1] for path in found if path.endswith(b"/") and path[:-1] not in self._kept]
             if not inner:
                 return [path for path in found if not path.endswith(b"/")]
@@ -349,7 +333,7 @@ class _Staging:
                 edits = _as_directory(path)
                 self._placeholders.append(edits[-1][2])
                 _edit(self._git, edits[-1:])
-            found = self._others()
+            others = self._others()
         raise Failed("too_deep", f"repositories lie more than {ROUNDS} deep in each other")
 
     def _check_sizes(self, paths: list[bytes]) -> None:
