@@ -200,7 +200,8 @@ class Repositories(Protocol):
         Make a workplace: a repository of its own at *workplace*, with the files of *base*, that borrows the project's objects.
 
         What stood there before is gone. Before anything borrows it, *base* is held by a ref of the workplace's name,
-        until `remove_workplace`. Raises WorkplaceUnmade.
+        until `remove_workplace`. Raises WorkplaceUnmade; what the machine has no room or right for is no reason for that,
+        but an OSError or RepositoryUnusable: the same call may do it later.
         """
         ...
 
