@@ -104,15 +104,29 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+def _staged(boxed: Boxed, opened: Opened, work: Work, limits: Limits) -> Answered:
+    """Stage a workplace's files; those that their author may not even read itself are made readable first."""
+
+    def staged() -> Answered:
+        return stage(boxed, opened, work.workplace, work.parent, limits, opened.git, at=work.at, message=work.message)
+
+    try:
+        return staged()
+    except Unable as unable:
+        if unable.code != "unreadable":
+            raise
+        mounts = [Mount(source=work.workplace, writable=True)]
+        boxed.ask("permit", {"workplace": str(work.workplace)}, mounts, work.workplace)
+        return staged()
+
+
 def commit(boxed: Boxed, opened: Opened, work: Work, limits: Limits, may_move: MayMove) -> Commit:
     """See `Repositories.commit_workplace`. Raises CommitFailed, and Unable or GitFailed for what is not the agent's doing."""
     taken = Ref(TAKEN + os.fsencode(work.workplace.name))
     words = ""
     for _ in range(TAKE_ATTEMPTS):
         try:
-            staged = stage(
-                boxed, opened, work.workplace, work.parent, limits, opened.git, at=work.at, message=work.message
-            )
+            staged = _staged(boxed, opened, work, limits)
         except (Unable, GitFailed) as error:
             if not agents_doing(error):
                 raise

@@ -14,6 +14,7 @@ import pytest
 
 from steersman.adapters.git.repositories import GitRepositories, GitSettings
 from steersman.adapters.git.staging import Limits
+from steersman.adapters.processes.bubblewrap import find_box
 from steersman.adapters.removal import remove_tree
 from steersman.application.git_port import CommitFailed, WorkplaceLost
 from steersman.domain.git import Commit
@@ -662,6 +663,23 @@ def test_a_large_file_passes_without_being_held_in_memory(scratch: Scratch) -> N
 
     assert scratch.git("cat-file", "-s", f"{made.commit}:large").strip() == str(200 << 20)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 * 1024
+
+
+def test_files_that_their_author_took_the_rights_away_from_are_committed_as_git_would_with_them(
+    scratch: Scratch,
+) -> None:
+    scratch.repositories = GitRepositories(scratch.home / "scratch", find_box())
+    path = scratch.workplace()
+    scratch.write({".gitignore": ".env\n", ".env": "secret\n", "README": "two\n", "new/deep/x": "x\n"}, path)
+    for name in (".gitignore", "README", "new/deep/x", "new/deep", "new"):
+        (path / name).chmod(0)
+    find_box().give(path)
+
+    made = commit(scratch, path)
+
+    changed = scratch.git("diff", "--name-status", "main", made.commit).split()
+    assert changed == ["A", ".gitignore", "M", "README", "A", "new/deep/x"]
+    assert scratch.git("ls-tree", made.commit, "README").startswith("100644 ")
 
 
 def test_what_a_gc_sweeps_away_before_a_ref_leads_to_it_is_taken_in_again(

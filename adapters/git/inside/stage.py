@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from .index import Plain, is_whole, plain, read
+from .pipes import holds_files_alone, look_for_pipes
 from .shell import Call, Failed, Git, answer, make_git_directory, parts, quoted, shortened
 
 TYPE_CHECKING = False
@@ -33,7 +34,6 @@ SETTINGS = {
     "fastimport.unpackLimit": "0",
 }
 LINK, NOTHING = b"160000", b"000000"
-LISTS = (b".gitignore", b".gitattributes", b".gitmodules")
 #: What is copied of an index, with all its parts: that of a million files is a fifth of it.
 MOST_INDEX_BYTES = 1 << 30
 
@@ -94,7 +94,7 @@ def _changes(git: Git, *arguments: str) -> list[Change]:
 def _staged(request: Any) -> tuple[str, str]:
     objects = os.path.join(request["workplace"], ".git", "objects")
     with suppress(Failed):
-        if _holds_files_alone(objects):
+        if holds_files_alone(objects):
             _prepare(request, [*request["lends"], objects])
             if (index := _take_index(request)) is not None:
                 return _Staging(request, index).staged()
@@ -110,39 +110,8 @@ def _git(request: Any, name: str) -> Git:
     directory = os.path.join(request["room"], name)
     places = {"GIT_DIR": directory, "GIT_WORK_TREE": request["workplace"]}
     git = Git(request["git"], {**request["nothing_runs"], **SETTINGS}, **places)
-    git.when_slow = lambda: _look_for_pipes(request["workplace"])
+    git.when_slow = lambda: look_for_pipes(request["workplace"])
     return git
-
-
-def _holds_files_alone(objects: str) -> bool:
-    """
-    Return whether a directory of objects, which is no link, holds directories and files and nothing else.
-
-    git opens whatever has the name of a pack, of an object or of a list there, and would wait for ever at a pipe.
-    """
-    left = [objects]
-    try:
-        if not stat.S_ISDIR(os.lstat(objects).st_mode):
-            return False
-        while left:
-            with os.scandir(left.pop()) as found:
-                for item in found:
-                    if item.is_dir(follow_symlinks=False):
-                        left.append(item.path)
-                    elif not item.is_file(follow_symlinks=False):
-                        return False
-    except OSError:
-        return False
-    return True
-
-
-def _look_for_pipes(workplace: str) -> None:
-    """Raise Failed for a list of git's that is no file: git would wait for ever for somebody to write in it."""
-    for directory, _, names in os.walk(os.fsencode(workplace)):
-        for name in names:
-            if name in LISTS and stat.S_ISFIFO(os.lstat(os.path.join(directory, name)).st_mode):
-                path = os.path.relpath(os.path.join(directory, name), os.fsencode(workplace))
-                raise Failed("pipe_in_the_way", f"{os.fsdecode(path)!r} is a pipe, for which git would wait for ever")
 
 
 def _prepare(request: Any, borrowed: list[str]) -> None:
@@ -207,7 +176,7 @@ class _Staging:
         others = self._others()
         added, deleted = self._changed()
         added += self._untracked(others)
-        self._check_sizes(added)
+        self._check_files(added)
         _edit(self._git, ((b"0", b"0" * 40, path) for path in (*deleted, *self._placeholders)))
         if added:
             self._git.output("update-index", "--add", "--replace", "-z", "--stdin", given=_joined(added))
@@ -336,12 +305,17 @@ class _Staging:
             others = self._others()
         raise Failed("too_deep", f"repositories lie more than {ROUNDS} deep in each other")
 
-    def _check_sizes(self, paths: list[bytes]) -> None:
+    def _check_files(self, paths: list[bytes]) -> None:
+        """Raise Failed for a file that is too large or cannot be read, or if all that is changed is too much."""
         limits, total = self._request["limits"], 0
         large = list[tuple[bytes, int]]()
         for path in paths:
             found = _lstat(self._at(path))
             size = 0 if found is None else found.st_size
+            if found is not None and stat.S_ISREG(found.st_mode) and not os.access(self._at(path), os.R_OK):
+                raise Failed(
+                    "unreadable", f"{os.fsdecode(path)!r} cannot be read: its mode is {found.st_mode & 0o777:03o}"
+                )
             if size > limits["file_bytes"]:
                 large.append((path, size))
             else:
