@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .client import Client, Unanswered
-from .facts import Acknowledged
 from .disks import mounted
+from .facts import Acknowledged
 from .faults import Faults
 from .histories import Histories
 from .network import free_port

@@ -171,6 +171,20 @@ def test_a_submodule_that_was_recorded_and_not_registered_stays_at_its_commit(sc
     assert scratch.rev(f"{made.commit}:lib") == "c" * 40
 
 
+def test_the_files_of_a_submodule_that_is_only_taken_out_of_the_index_are_none_of_the_commit(scratch: Scratch) -> None:
+    scratch.git("update-index", "--add", "--cacheinfo", f"160000,{'c' * 40},lib")
+    scratch.git("commit", "-q", "-m", "x")
+    path = scratch.workplace()
+    scratch.git("clone", "-q", str(scratch.path), "lib", cwd=path)
+    scratch.write({"README": "two\n", "lib/large": "x" * 5_000}, path)
+    scratch.git("rm", "-q", "--cached", "lib", cwd=path)
+    git = GitRepositories(scratch.home / "scratch", settings=GitSettings(limits=Limits(file_bytes=1_000)))
+
+    made = git.commit_workplace(scratch.path, path, scratch.rev("main"), AT, "x")
+
+    assert scratch.git("diff", "--name-only", "main", made.commit) == "README\n"
+
+
 @pytest.mark.parametrize("by_agent", ["nothing", "staged", "committed"])
 @pytest.mark.parametrize("kind", ["repository", "worktree", "bare"])
 def test_the_files_of_a_repository_that_the_agent_made_are_committed(

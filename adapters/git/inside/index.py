@@ -12,7 +12,7 @@ import struct
 
 HEADER_BYTES = 12
 #: Of an entry before its flags: what `lstat` said, the mode and the object's name.
-NAME_AT, FLAGS_AT = 40, 60
+FLAGS_AT = 60
 _MODE_AND_FLAGS = struct.Struct(">24xI32xH")
 ASSUMED, EXTENDED, NAME_BYTES = 0x8000, 0x4000, 0x0FFF
 SKIPPED = 0x4000
@@ -23,7 +23,7 @@ DIGEST_BYTES = 20
 class Plain:
     """An index without what only speeds git up, and what is unusual about its entries."""
 
-    def __init__(self, content: bytes, assumed: list[bytes], skipped: list[bytes], links: dict[bytes, str]) -> None:
+    def __init__(self, content: bytes, assumed: list[bytes], skipped: list[bytes], links: set[bytes]) -> None:
         self.content = content
         self.assumed = assumed
         self.skipped = skipped
@@ -64,7 +64,7 @@ def plain(found: bytes) -> Plain | None:
     end = len(found) - DIGEST_BYTES
     if found[:4] != b"DIRC" or version not in (2, 3) or end < HEADER_BYTES:
         return None
-    assumed, skipped, links = list[bytes](), list[bytes](), dict[bytes, str]()
+    assumed, skipped, links = list[bytes](), list[bytes](), set[bytes]()
     at, look = HEADER_BYTES, _MODE_AND_FLAGS.unpack_from
     try:
         for _ in range(count):
@@ -82,7 +82,7 @@ def plain(found: bytes) -> Plain | None:
             if flags & EXTENDED and found[at + FLAGS_AT + 2] << 8 & SKIPPED:
                 skipped.append(found[begin:stop])
             if mode == LINK:
-                links[found[begin:stop]] = found[at + NAME_AT : at + FLAGS_AT].hex()
+                links.add(found[begin:stop])
             at += stop - at + 8 & ~7
     except (struct.error, ValueError):
         return None

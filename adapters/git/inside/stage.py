@@ -165,8 +165,8 @@ class _Staging:
         self._index = index
         self._git = _git(request, "git")
         self._root = os.fsencode(request["workplace"])
-        #: Submodules, each with the commit that is recorded.
-        self._kept: dict[bytes, str] = {}
+        #: Submodules, which stay at the commit that is recorded.
+        self._kept = set[bytes]()
         self._placeholders: list[bytes] = []
 
     def staged(self) -> tuple[str, str]:
@@ -221,26 +221,26 @@ class _Staging:
             if paths:
                 self._git.output("update-index", flag, "-z", "--stdin", given=_joined(paths))
 
-    def _settle_links(self, links: dict[bytes, str]) -> None:
+    def _settle_links(self, links: set[bytes]) -> None:
         """Tell submodules from repositories that were made below; the latter become directories."""
         recorded = self._recorded(links)
-        registered = self._registered() if links.keys() - recorded else frozenset[bytes]()
+        registered = self._registered() if links - recorded else frozenset[bytes]()
         edits = list[tuple[bytes, bytes, bytes]]()
-        for path, name in links.items():
+        for path in links:
             if path in recorded or path in registered or not self._is_repository(path):
-                self._kept[path] = name
+                self._kept.add(path)
             else:
                 edits += _as_directory(path)
         _edit(self._git, edits)
         if self._request["strict"]:
             self._check_empty()
 
-    def _recorded(self, links: dict[bytes, str]) -> set[bytes]:
+    def _recorded(self, links: set[bytes]) -> set[bytes]:
         """Return which of the index's links are links in the parent's tree, too."""
         if not links:
             return set()
         changes = _changes(self._git, "diff-index", "--cached", self._request["parent_tree"])
-        return links.keys() - {change.path for change in changes if change.before != LINK}
+        return links - {change.path for change in changes if change.before != LINK}
 
     def _registered(self) -> frozenset[bytes]:
         """Return where `.gitmodules` says that submodules are; one that cannot be understood says nothing."""
@@ -291,11 +291,14 @@ class _Staging:
         return self._git.start("ls-files", "--others", "--exclude-standard", "-z")
 
     def _untracked(self, others: Call) -> list[bytes]:
-        for _ in range(ROUNDS):
+        for number in range(ROUNDS):
             found = parts(self._git.answer(others))
             if self._request["strict"] and "could not open directory" in self._git.words:
                 raise Failed("unreadable", shortened(self._git.words))
-            inner = [path[:-1] for path in found if path.endswith(b"/") and path[:-1] not in self._kept]
+            inner = [path[:-1] for path in found if path.endswith(b"/")]
+            if inner and number == 0:
+                self._kept |= self._links_of_parent()
+            inner = [path for path in inner if path not in self._kept]
             if not inner:
                 return [path for path in found if not path.endswith(b"/")]
             for path in inner:
@@ -304,6 +307,11 @@ class _Staging:
                 _edit(self._git, edits[-1:])
             others = self._others()
         raise Failed("too_deep", f"repositories lie more than {ROUNDS} deep in each other")
+
+    def _links_of_parent(self) -> set[bytes]:
+        """Return the parent's submodules: one that was taken out of the index alone stays, and its files are its own."""
+        said = self._git.records("ls-tree", "-r", "-z", "--full-tree", self._request["parent_tree"])
+        return {record.partition(b"\t")[2] for record in said if record.startswith(LINK)}
 
     def _check_files(self, paths: list[bytes]) -> None:
         """Raise Failed for a file that is too large or cannot be read, or if all that is changed is too much."""
