@@ -23,11 +23,11 @@ from ..domain.rejected import Invalid, ProjectNotFound
 from ..projections import project_view, run_list
 from ..projections.project_view import ProjectView
 from ..projections.run_list import RunSummary
+from .field_types import ModelId
 from .idempotency import Asking, Asks, Command
 from .problems import refusals
 from .reading import DEFAULT_PAGE, MAX_PAGE, Reads, only_once
 
-ModelId: TypeAlias = Annotated[str, Meta(max_length=200)]
 Limit: TypeAlias = Annotated[int, QueryParameter(ge=1, le=MAX_PAGE, description="How many to list at most.")]
 Before: TypeAlias = Annotated[
     int | None, QueryParameter(ge=0, le=2**53, description="List what comes after this cursor, from a `next` link.")
