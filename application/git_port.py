@@ -224,6 +224,10 @@ class Repositories(Protocol):
         """
         ...
 
+    def count_ignored(self, repository: Path, workplace: Path) -> int:
+        """Return how many files of the workplace git ignores, so that no commit takes them in; 0 where it is not whole."""
+        ...
+
     def fingerprint(self, repository: Path, workplace: Path) -> Fingerprint:
         """
         Return what the workplace holds now, changing nothing: the tree that `commit_workplace` would commit, and a digest

@@ -46,6 +46,7 @@ def stage(
     *,
     strict: bool = True,
     hashes: bool = False,
+    ignored: bool = False,
     at: datetime = EPOCH,
     message: str = "",
 ) -> Answered:
@@ -77,6 +78,7 @@ def stage(
             "limits": msgspec.to_builtins(limits),
             "strict": strict,
             "hashes": hashes,
+            "ignored": ignored,
             "hands_over": into is not None,
             "rest": without_tree(at, message),
             "large": os.path.join(opened.common, "lfs") if _uses_lfs(found.settings) else None,

@@ -127,6 +127,16 @@ def test_what_is_ignored_stays_out_and_what_is_tracked_stays_in(scratch: Scratch
     assert (path / "debug.log").exists()
 
 
+def test_files_that_git_ignores_are_counted_where_they_are_all_that_was_written(scratch: Scratch) -> None:
+    path = scratch.workplace()
+    scratch.write({".gitignore": "*\n", "a": "a\n", "b/c": "c\n", "README": "two\n"}, path)
+
+    assert scratch.repositories.count_ignored(scratch.path, path) == 3
+
+    remove_tree(path)
+    assert scratch.repositories.count_ignored(scratch.path, path) == 0
+
+
 def test_a_submodule_stays_at_its_commit(scratch: Scratch) -> None:
     library = scratch.home / "library"
     scratch.git("clone", "-q", str(scratch.path), str(library))

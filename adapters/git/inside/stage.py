@@ -57,7 +57,10 @@ def run(request: Any) -> None:
 
         places = [os.path.join(request["room"], "git/lfs"), os.path.join(request["workplace"], ".git/lfs")]
         large = found(git, parent, tree, places, [request["large"]])
-    answer({"tree": tree, "workspace_hash": hashed, "large": [(name, size) for name, size, _ in large]})
+    listed = ("ls-files", "--others", "--ignored", "--exclude-standard", "-z")
+    ignored = len(git.records(*listed)) if request["ignored"] else 0
+    named = [(name, size) for name, size, _ in large]
+    answer({"tree": tree, "workspace_hash": hashed, "ignored": ignored, "large": named})
     if large:
         from .large import hand_over
 
