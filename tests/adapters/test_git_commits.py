@@ -137,6 +137,21 @@ def test_files_that_git_ignores_are_counted_where_they_are_all_that_was_written(
     assert scratch.repositories.count_ignored(scratch.path, path) == 0
 
 
+def test_names_that_differ_in_case_alone_are_two_whatever_is_configured(scratch: Scratch) -> None:
+    scratch.commit({"case": "one\n", "Case": "one\n", "CASE": "one\n"})
+    scratch.git("config", "core.ignoreCase", "true")
+    path = scratch.workplace()
+    scratch.write({"case": "two\n", "CASE": "three\n"}, path)
+
+    made = commit(scratch, path)
+
+    assert [scratch.git("show", f"{made.commit}:{name}").strip() for name in ("case", "Case", "CASE")] == [
+        "two",
+        "one",
+        "three",
+    ]
+
+
 def test_a_submodule_stays_at_its_commit(scratch: Scratch) -> None:
     library = scratch.home / "library"
     scratch.git("clone", "-q", str(scratch.path), str(library))

@@ -210,7 +210,9 @@ class _Staging:
             *lines,
             b'ls ""\n\nget-mark :1\ndone\n',
         ]
-        said = self._git.output("fast-import", "--quiet", "--done", "--force", given=b"\n".join(stream)).split()
+        # Names in a tree are bytes: it would find them by letters of either case, where that is configured for files.
+        command = ("-c", "core.ignoreCase=false", "fast-import", "--quiet", "--done", "--force")
+        said = self._git.output(*command, given=b"\n".join(stream)).split()
         # `040000 tree NAME`, then the commit.
         return said[2].decode(), said[3].decode()
 
