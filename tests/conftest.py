@@ -20,7 +20,7 @@ from steersman.tests.last_words import last_words
 from steersman.tests.ports import free_port
 
 # No test fails because the machine is busy with other things.
-hypothesis.settings.register_profile("steersman")
+hypothesis.settings.register_profile("steersman", deadline=None)
 hypothesis.settings.load_profile("steersman")
 
 
