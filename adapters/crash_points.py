@@ -33,7 +33,6 @@ POINTS = frozenset(
         "workplace.begun",
         "workplace.filled",
         "workplace.staged",
-        "workplace.stored",
         "workplace.taken",
         "workplace.converted",
         "workplace.set_aside",

@@ -200,7 +200,8 @@ class Repositories(Protocol):
         Make a workplace: a repository of its own at *workplace*, with the files of *base*, that borrows the project's objects.
 
         What stood there before is gone. Before anything borrows it, *base* is held by a ref of the workplace's name,
-        until `remove_workplace`. Raises WorkplaceUnmade.
+        until `remove_workplace`. Raises WorkplaceUnmade; what the machine has no room or right for is no reason for that,
+        but an OSError or RepositoryUnusable: the same call may do it later.
         """
         ...
 
@@ -221,6 +222,10 @@ class Repositories(Protocol):
         the workplace's name until the next such call or `remove_workplace`, with everything below it checked to be there.
         Without a change *parent* is returned. Nobody may write in the workplace meanwhile. Raises CommitFailed, WorkplaceLost.
         """
+        ...
+
+    def count_ignored(self, repository: Path, workplace: Path) -> int:
+        """Return how many files of the workplace git ignores, so that no commit takes them in; 0 where it is not whole."""
         ...
 
     def fingerprint(self, repository: Path, workplace: Path) -> Fingerprint:

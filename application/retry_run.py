@@ -6,7 +6,6 @@ from pathlib import Path
 from ..domain import hold, parked, retry, steering
 from ..domain.event import Draft, Fact
 from ..domain.line import Left, left_on_branch
-from ..domain.parked import RecoveryExhausted
 from ..domain.rejected import Busy, RunNotFound
 from ..domain.retry import AlreadyRetried, RunNotRetryable
 from ..domain.run import Run
@@ -58,10 +57,7 @@ def retry_run(
     for _ in range(MAX_ATTEMPTS):
         run = _retryable(root, runs)
         if parked.can_resume(run, "redirect"):
-            try:
-                return _take_up(root, ids, by, runs, answer)
-            except RecoveryExhausted:
-                pass
+            return _take_up(root, ids, by, runs, answer)
         try:
             return _start_again(run, ids, by, runs, repositories, agents, answer)
         except Conflict:

@@ -33,9 +33,11 @@ from .work_plan import (
 )
 
 
-def settle_child(run: Run, child_run_id: str, at: datetime) -> Sequence[Draft]:
+def settle_child(run: Run, child_run_id: str, at: datetime, ignored: int = 0) -> Sequence[Draft]:
     """
     The child has nothing left to do: its line's work is ready for the assembly, or there is none. Nothing while it is paused.
+
+    *ignored* is how many files of its workplace git ignores, which is told where nothing else was changed.
     """
     child, subtask = child_at_work(run, child_run_id)
     if child.turn is None or not child.turn.committed or child.head is None:
@@ -43,7 +45,7 @@ def settle_child(run: Run, child_run_id: str, at: datetime) -> Sequence[Draft]:
     if child.status in ("pausing", "paused"):
         return ()
     if not child.has_changes:
-        return _completed(run, child, subtask, at)
+        return _completed(run, child, subtask, at, ignored)
     ready = AssembleReady(
         run_id=child_run_id,
         subtask_id=subtask.subtask_id,
@@ -171,12 +173,18 @@ def _afresh(subtask: Subtask, at: datetime, why: Text) -> SubtaskPending:
     )
 
 
-def _completed(run: Run, child: ChildRun, subtask: Subtask, at: datetime) -> Sequence[Draft]:
+def _completed(run: Run, child: ChildRun, subtask: Subtask, at: datetime, ignored: int) -> Sequence[Draft]:
+    message = "The agent ended its turn without changing a file."
+    if ignored:
+        message = (
+            f"The agent ended its turn without changing a file that git looks at. Of its workplace {ignored} files are "
+            "ignored, by a .gitignore or by what the repository's user has configured: they are not taken in."
+        )
     nothing = NoChangesProduced(
         run_id=child.run_id,
         subtask_id=subtask.subtask_id,
         parent_run_id=run.run_id,
-        message="The agent ended its turn without changing a file.",
+        message=message,
     )
     completed = step(SubtaskCompleted, subtask, "completed", at)
     return (run.on_child(child.run_id, nothing), *_both(run, child, RunCompleted(result="no_changes"), completed))

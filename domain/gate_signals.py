@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from .assembly import MAX_SHOWN_FILES, ScopeFellBack
-from .directive import DirectiveMoved, Severity, Source, SteeringReceived, TargetScope
+from .directive import Severity, Source, SteeringReceived, TargetScope
 from .event import Draft, Text
-from .receipts import payload_hash, queued
+from .receipts import fresh_budget, payload_hash, queued
 from .rejected import Invalid, Rejected
 from .run import Run
 from .scope import implicated
@@ -77,17 +77,15 @@ def request_changes(run: Run, command: RequestChanges, touched: Touched) -> Sequ
     )
     drafts = receive_signal(run, signal, touched)
     found = implicated(run.plan, command.target_files, touched)
-    fresh = DirectiveMoved(
-        directive_id=command.directive_id,
-        kind="redirect",
-        status="queued",
-        work_plan_id=run.plan.work_plan_id,
-        source="human-review",
-        human_review_round_trip=run.plan.human_review_round_trips + 1,
-        reset_subtask_ids=tuple(sorted({*found.subtask_ids, *run.plan.dependants(found.subtask_ids)})),
-        note="A person asked for changes, so the coordinator's budgets start anew.",
+    fresh = fresh_budget(
+        run,
+        run.plan,
+        command.directive_id,
+        {*found.subtask_ids, *run.plan.dependants(found.subtask_ids)},
+        "A person asked for changes, so the coordinator's budgets start anew.",
+        trips=run.plan.human_review_round_trips + 1,
     )
-    return (*drafts, run.coordinator(fresh))
+    return (*drafts, fresh)
 
 
 def receive_signal(run: Run, signal: Signal, touched: Touched) -> Sequence[Draft]:

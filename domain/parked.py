@@ -1,16 +1,8 @@
-"""What a redirect or an amend does to a run that has stopped: which subtasks start anew, and under which budget."""
+"""What a redirect or an amend does to a run that has stopped: which subtasks start anew."""
 
 from .directive import Block
-from .rejected import Rejected
 from .run import Run
-from .steering_table import MAX_RECOVERY_ATTEMPTS
-from .work_plan import SATISFIED, SETTLED, Subtask
-
-
-class RecoveryExhausted(Rejected):
-    """Every subtask that would have to start anew has used its budget. Nothing was changed."""
-
-    code = "steering_recovery_exhausted"
+from .work_plan import SATISFIED, SETTLED
 
 
 def is_parked(run: Run) -> bool:
@@ -43,26 +35,18 @@ def subtasks_to_reset(run: Run, kind: str) -> tuple[int, ...] | None:
     """
     Return the subtasks that start anew, by id; none of them when only the assembly is to be tried again.
 
-    None: an amend finds nothing that it may restart. Raises RecoveryExhausted when every one has used its budget.
+    None: an amend finds nothing that it may restart.
     """
     assert run.plan is not None
     parts = sorted(run.plan.subtasks.values(), key=lambda part: part.subtask_id)
     if kind == "amend":
-        flagged = tuple(part for part in parts if part.status == "rai_flagged")
-        return _under_budget(flagged) if flagged else None
-    lost = tuple(part for part in parts if part.status in SETTLED - SATISFIED)
+        return tuple(part.subtask_id for part in parts if part.status == "rai_flagged") or None
+    lost = tuple(part.subtask_id for part in parts if part.status in SETTLED - SATISFIED)
     if lost:
-        return _under_budget(lost)
+        return lost
     reason = run.plan.status_reason or ""
     if "build_test_infra_" in reason or "ineligible_subtasks" in reason:
         return ()
     if "conflict" in reason:
-        return _under_budget(tuple(part for part in parts if part.status == "assemble_ready"))
+        return tuple(part.subtask_id for part in parts if part.status == "assemble_ready")
     return ()
-
-
-def _under_budget(parts: tuple[Subtask, ...]) -> tuple[int, ...]:
-    kept = tuple(part.subtask_id for part in parts if part.recovery_attempts < MAX_RECOVERY_ATTEMPTS)
-    if parts and not kept:
-        raise RecoveryExhausted
-    return kept

@@ -2,11 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from .directive import DirectiveMoved, SteeringReceived
 from .event import Draft
 from .run import Run
+from .work_plan import WorkPlan
 
 
 def payload_hash(payload: Mapping[str, str]) -> str:
@@ -34,3 +35,24 @@ def queued(run: Run, received: SteeringReceived) -> Sequence[Draft]:
         instruction=received.feedback,
     )
     return (run.on_directive(received.directive_id, received), run.coordinator(moved))
+
+
+def fresh_budget(
+    run: Run, plan: WorkPlan, directive_id: str, subtask_ids: Iterable[int], why: str, *, trips: int
+) -> Draft:
+    """
+    Return that a person's word gives the plan, and these subtasks, their budgets anew. *trips* is how often a person has
+    asked for changes at the gate by now.
+    """
+    return run.coordinator(
+        DirectiveMoved(
+            directive_id=directive_id,
+            kind="redirect",
+            status="queued",
+            work_plan_id=plan.work_plan_id,
+            source="human-review",
+            human_review_round_trip=trips,
+            reset_subtask_ids=tuple(sorted(subtask_ids)),
+            note=why,
+        )
+    )

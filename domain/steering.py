@@ -16,7 +16,7 @@ from .directive import Severity, SteeringReceived, TargetScope, Verb
 from .event import Draft, Text
 from .follow import moved
 from .gate_signals import MAX_TARGET_FILES, RequestChanges, Touched, request_changes
-from .receipts import payload_hash, queued
+from .receipts import fresh_budget, payload_hash, queued
 from .rejected import Invalid, NotFound, Rejected, RunNotActive
 from .run import Run
 from .work_plan import SATISFIED
@@ -115,7 +115,6 @@ def steer_run(run: Run, command: SteerRun, touched: Touched) -> Sequence[Draft]:
     Raises:
         SteeringInvalid: a blank or oversized instruction, or a target that is no child of this run.
         RunNotActive, RunNotSteerable, AlreadyMerged, NothingToSteer, QueueFull: not now; nothing is stored.
-        RecoveryExhausted: a parked run in which every subtask has used its budget.
     """
     _check_instruction(command)
     if command.target_child_run_id is not None and command.target_child_run_id not in run.children:
@@ -297,7 +296,12 @@ def _receive_parked(run: Run, command: SteerRun) -> Sequence[Draft]:
                 "This child's subtask would not start anew. Leave the target out, or name another one."
             )
         resets = (subtask_id,)
-    return _receipt(run, command, (), subtask_ids=resets)
+    received = _receipt(run, command, (), subtask_ids=resets)
+    if run.plan is None or not any(run.plan.subtasks[subtask_id].recovery_attempts for subtask_id in resets):
+        return received
+    why = f"A person sent the run {command.kind}, so what was tried before counts no more."
+    trips = run.plan.human_review_round_trips
+    return (*received, fresh_budget(run, run.plan, command.directive_id, resets, why, trips=trips))
 
 
 def _receipt(

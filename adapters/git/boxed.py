@@ -1,6 +1,7 @@
 """Our own programs inside a box: a question goes in, an answer comes out through a bounded pipe, then perhaps a pack."""
 
 import json
+import marshal
 import os
 import sys
 import threading
@@ -142,10 +143,10 @@ class Boxed:
         return Answered(said=said, kept=kept)
 
 
-def _feed(pipe: IO[bytes] | None, question: Mapping[str, Any]) -> None:
+def _feed(pipe: IO[bytes] | None, question: dict[str, Any]) -> None:
     with suppress(OSError, ValueError):
         if pipe is not None:
-            pipe.write(json.dumps(question).encode())
+            pipe.write(marshal.dumps(question))
             pipe.close()
 
 

@@ -129,9 +129,14 @@ def agents_doing(error: Unable | GitFailed) -> bool:
     Otherwise the machine or the project's repository is in the way, and only an operator can mend that. Of what is said
     in a box only the machine's words count: an agent may well close a file of its own.
     """
-    others = _OF_THE_MACHINE if isinstance(error, Unable) else (*_OF_THE_MACHINE, *_OF_THE_REPOSITORY)
-    words = str(error) if isinstance(error, Unable) else error.words
-    return not any(part in words for part, _ in others)
+    if isinstance(error, Unable):
+        return not is_the_machines(str(error))
+    return not is_the_machines(error.words) and not any(part in error.words for part, _ in _OF_THE_REPOSITORY)
+
+
+def is_the_machines(words: str) -> bool:
+    """Return whether what was said is that the machine is in the way: with room again, say, the same may well be done."""
+    return any(part in words for part, _ in _OF_THE_MACHINE)
 
 
 def _object_name(error: KeyError) -> str | None:

@@ -11,7 +11,7 @@ from ..processes.box import Mount
 from .boxed import Answered, Boxed, missing
 from .configuration import content, written
 from .inspection import Opened
-from .objects import new_commit, shown
+from .objects import shown, without_tree
 from .program import GitFailed
 from .refs import MERGED, MayMove, set_ref
 from .staging import TAKE_ATTEMPTS, lent
@@ -120,8 +120,6 @@ def _boxed(
     }
     if (shallow := content(f"{opened.common}/shallow")) is not None:
         files["shallow"] = shallow
-    # All of a commit that does not depend on what is merged.
-    rest = new_commit("0" * 40, [], making.at, making.message).as_raw_string().partition(b"\n")[2]
     with boxed.room() as room:
         question = {
             "room": str(room),
@@ -129,7 +127,7 @@ def _boxed(
             "lends": list(opened.objects),
             "onto": onto,
             "commits": list(commits),
-            "rest": rest.decode("latin-1"),
+            "rest": without_tree(making.at, making.message),
             "resolves": resolves,
         }
         mounts = [Mount(source=room, writable=True), *lent(opened)]

@@ -8,13 +8,12 @@ from dulwich.objects import S_ISGITLINK as is_gitlink
 from dulwich.objects import Commit, ObjectID, Tree
 from dulwich.repo import Repo
 
-from .program import Program
 from .refs import IDENTITY
 
 #: A mode and an object: what a tree says about one name.
 Entry = tuple[int, ObjectID]
 
-__all__ = ["Entry", "Trees", "hexadecimal", "is_gitlink", "is_tree", "new_commit", "shown", "store_commit"]
+__all__ = ["Entry", "Trees", "hexadecimal", "is_gitlink", "is_tree", "new_commit", "shown", "without_tree"]
 
 
 def hexadecimal(name: str) -> ObjectID:
@@ -86,6 +85,6 @@ def new_commit(tree: str, parents: Iterable[str], at: datetime, message: str) ->
     return commit
 
 
-def store_commit(git: Program, commit: Commit) -> str:
-    """Store a commit; on return it is on disk."""
-    return git.output("hash-object", "-t", "commit", "-w", "--stdin", given=commit.as_raw_string()).decode().strip()
+def without_tree(at: datetime, message: str) -> str:
+    """Return all of a commit that follows its tree and parents, its bytes as latin-1."""
+    return new_commit("0" * 40, [], at, message).as_raw_string().partition(b"\n")[2].decode("latin-1")

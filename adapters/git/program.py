@@ -44,7 +44,6 @@ STORING = {
     "core.bigFileThreshold": "4m",
     # On disk before a ref may point to it.
     "core.fsync": "committed,loose-object",
-    "core.fsyncMethod": "batch",
 }
 
 

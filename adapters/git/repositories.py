@@ -119,6 +119,16 @@ class GitRepositories:
             work = Work(workplace=workplace, parent=parent, at=at, message=message)
             return staging.commit(self._boxed, found, work, self._settings.limits, self._may_move)
 
+    def count_ignored(self, repository: Path, workplace: Path) -> int:
+        """Return how many files of the workplace git ignores; 0 where it is not whole."""
+        if self.look_at(repository, workplace) != "whole":
+            return 0
+        with opened(repository, self._settings.rules) as found:
+            parent = workplaces.last_commit(found, workplace)
+            limits = self._settings.limits
+            staged = staging.stage(self._boxed, found, workplace, parent, limits, None, strict=False, ignored=True)
+            return int(staged.said["ignored"])
+
     def fingerprint(self, repository: Path, workplace: Path) -> Fingerprint:
         """Return the tree that a commit would have now, and a digest over every file; both empty without a workplace."""
         if self.look_at(repository, workplace) != "whole":

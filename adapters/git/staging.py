@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,14 @@ from .boxed import Answered, Boxed, Unable, missing
 from .configuration import behaviour, written
 from .faults import agents_doing
 from .inspection import Opened
-from .objects import Trees, new_commit, store_commit
+from .objects import Trees, new_commit, without_tree
 from .program import GitFailed, Program
 from .refs import TAKEN, MayMove, set_ref
 
 #: How often what a `git gc` of the user's swept away meanwhile is taken in again.
 TAKE_ATTEMPTS = 3
+#: When a commit was made that only holds a tree.
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +46,14 @@ def stage(
     *,
     strict: bool = True,
     hashes: bool = False,
+    ignored: bool = False,
+    at: datetime = EPOCH,
+    message: str = "",
 ) -> Answered:
-    """Return the tree that the workplace's files make on *parent*, stored by *into*. Raises Unable, GitFailed."""
+    """
+    Return the tree that the workplace's files make on *parent*; *into* stores it, and the commit of it that *at* and
+    *message* determine, unless it is the parent's. Raises Unable, GitFailed.
+    """
     found = behaviour(opened.control, opened.common)
     with boxed.room() as room:
         git_dir = room / "git"
@@ -70,7 +78,9 @@ def stage(
             "limits": msgspec.to_builtins(limits),
             "strict": strict,
             "hashes": hashes,
+            "ignored": ignored,
             "hands_over": into is not None,
+            "rest": without_tree(at, message),
             "large": os.path.join(opened.common, "lfs") if _uses_lfs(found.settings) else None,
         }
         mounts = [Mount(source=workplace), Mount(source=room, writable=True), *lent(opened)]
@@ -96,13 +106,29 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+def _staged(boxed: Boxed, opened: Opened, work: Work, limits: Limits) -> Answered:
+    """Stage a workplace's files; those that their author may not even read itself are made readable first."""
+
+    def staged() -> Answered:
+        return stage(boxed, opened, work.workplace, work.parent, limits, opened.git, at=work.at, message=work.message)
+
+    try:
+        return staged()
+    except Unable as unable:
+        if unable.code != "unreadable":
+            raise
+        mounts = [Mount(source=work.workplace, writable=True)]
+        boxed.ask("permit", {"workplace": str(work.workplace)}, mounts, work.workplace)
+        return staged()
+
+
 def commit(boxed: Boxed, opened: Opened, work: Work, limits: Limits, may_move: MayMove) -> Commit:
     """See `Repositories.commit_workplace`. Raises CommitFailed, and Unable or GitFailed for what is not the agent's doing."""
     taken = Ref(TAKEN + os.fsencode(work.workplace.name))
     words = ""
     for _ in range(TAKE_ATTEMPTS):
         try:
-            staged = stage(boxed, opened, work.workplace, work.parent, limits, opened.git)
+            staged = _staged(boxed, opened, work, limits)
         except (Unable, GitFailed) as error:
             if not agents_doing(error):
                 raise
@@ -111,8 +137,7 @@ def commit(boxed: Boxed, opened: Opened, work: Work, limits: Limits, may_move: M
         tree = str(staged.said["tree"])
         if tree == Trees(opened.repo).tree_of(work.parent):
             return Commit(commit=work.parent, tree=tree)
-        made = store_commit(opened.git, new_commit(tree, [work.parent], work.at, work.message))
-        reached("workplace.stored")
+        made = new_commit(tree, [work.parent], work.at, work.message).id.decode()
         set_ref(opened.repo, taken, made, may_move)
         reached("workplace.taken")
         staged.release()

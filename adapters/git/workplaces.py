@@ -20,6 +20,7 @@ from ..processes.box import Mount
 from ..removal import remove_tree
 from .boxed import Boxed, Unable
 from .configuration import Behaviour, behaviour, origin, written
+from .faults import is_the_machines
 from .inside.shell import make_git_directory
 from .inspection import Opened, admin_entries, is_directory, root_of
 from .refs import BASES, TAKEN, MayMove, branch_ref, delete_ref, read_ref, set_ref
@@ -99,7 +100,7 @@ def finish(workplace: Path, base: str) -> None:
 
 
 def make(boxed: Boxed, opened: Opened, workplace: Path, base: str, may_move: MayMove) -> None:
-    """See `Repositories.make_workplace`. Raises WorkplaceUnmade."""
+    """See `Repositories.make_workplace`. Raises WorkplaceUnmade; Unable and OSError where the machine is in the way."""
     try:
         clear(opened, workplace, may_move)
         reached("workplace.cleared")
@@ -116,8 +117,10 @@ def make(boxed: Boxed, opened: Opened, workplace: Path, base: str, may_move: May
         reached("workplace.filled")
         finish(workplace, base)
     except Unable as unable:
+        if is_the_machines(str(unable)):
+            raise
         raise WorkplaceUnmade(unable.code, f"{workplace} could not be made: {unable}") from unable
-    except (GitConflict, OSError) as error:
+    except GitConflict as error:
         raise WorkplaceUnmade("workplace_unmade", f"{workplace} could not be made: {error}") from error
 
 

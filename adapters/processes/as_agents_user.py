@@ -3,18 +3,18 @@ What a service that is root starts in the place of bubblewrap: it becomes the ag
 
 That user may pass through no directory which is root's alone, so everything that the box shows is bound to a stage
 first, in a mount namespace of this process's own: nobody else sees it, and it is gone with the box. Standard library
-only, run as `python -I -S`: as_agents_user.py SPEC WORD…
+only, and little of it, since it is imported for each box. Run as `python -I -S`:
+as_agents_user.py UID GID PROGRAM SOURCE… -- WORD…, where PROGRAM is the last source, or below it at that path.
 """
 
 import ctypes
-import json
 import os
-import signal
 import sys
 
 CLONE_NEWNS = 0x00020000
 MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
+SIGKILL = 9
 #: Hidden under the stage, in this namespace alone.
 STAGE = "/tmp"
 libc = ctypes.CDLL(None, use_errno=True)
@@ -52,21 +52,23 @@ def set_stage(sources: list[str]) -> None:
 
 def main(arguments: list[str]) -> int:
     """Become bubblewrap; return only if that fails."""
-    spec, words = json.loads(arguments[0]), arguments[1:]
+    uid, gid, program = int(arguments[0]), int(arguments[1]), arguments[2]
+    end = arguments.index("--")
+    sources, words = arguments[3:end], arguments[end + 1 :]
     parent = os.getppid()
     try:
-        set_stage(spec["sources"])
+        set_stage(sources)
         os.umask(0o022)
         os.setgroups([])
-        os.setresgid(spec["gid"], spec["gid"], spec["gid"])
-        os.setresuid(spec["uid"], spec["uid"], spec["uid"])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
         must(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
         # Forgotten when the user changed.
-        must(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "the signal for the parent's death")
+        must(libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "the signal for the parent's death")
         if os.getppid() != parent:
             return 127
         os.chdir("/")
-        os.execv(os.path.join(f"{STAGE}/{len(spec['sources']) - 1}", spec["program"]).rstrip("/"), ["bwrap", *words])
+        os.execv(os.path.join(f"{STAGE}/{len(sources) - 1}", program).rstrip("/"), ["bwrap", *words])
     except OSError as error:
         sys.stderr.write(f"steersman: no box: {error.strerror or error}\n")
     return 126

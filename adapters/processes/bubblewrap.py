@@ -1,7 +1,6 @@
 """Boxes made by bubblewrap: namespaces of the kernel, for which no right is needed that an ordinary user lacks."""
 
 import importlib.util
-import json
 import os
 import pwd
 import shutil
@@ -71,15 +70,9 @@ class Bubblewrap:
             return [str(self._program), *words]
         uid, gid = user
         root = _root_of(self._program)
-        spec = json.dumps(
-            {
-                "uid": uid,
-                "gid": gid,
-                "sources": [*sources, str(root)],
-                "program": str(self._program.relative_to(root)) if root != self._program else "",
-            }
-        )
-        return [sys.executable, "-I", "-S", str(LAUNCHER), spec, *words]
+        program = str(self._program.relative_to(root)) if root != self._program else ""
+        launched = [sys.executable, "-I", "-S", str(LAUNCHER), str(uid), str(gid), program, *sources, str(root)]
+        return [*launched, "--", *words]
 
     def give(self, path: Path) -> None:
         if self._user is not None:

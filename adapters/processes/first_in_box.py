@@ -1,7 +1,8 @@
 """
 The first program in a box: it sets the limits, opens the way out if there is one, and becomes the command.
 
-Standard library only, run as `python -I -S`:
+A program of ours, run as this one is, goes on in this interpreter: to start another one costs more than all that is done
+here. Standard library only, run as `python -I -S`:
 first_in_box.py PROCESSES MEMORY FILE OPEN [SOCKET PORT=ADDRESS…] -- COMMAND…
 """
 
@@ -13,6 +14,7 @@ import sys
 KEYCTL_JOIN_SESSION_KEYRING = 1
 #: The number of the system call, by machine.
 KEYCTL = {"x86_64": 250, "aarch64": 219}
+OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 FORWARDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "forwarder.py")
 
 
@@ -45,6 +47,19 @@ def open_way_out(words: list[str]) -> None:
     os.close(reading)
 
 
+def is_ours(command: list[str]) -> bool:
+    """Return whether this interpreter would be started anew for a program that lies beside this one."""
+    return command[:3] == [sys.executable, "-I", "-S"] and command[3].startswith(OURS)
+
+
+def go_on(command: list[str]) -> None:
+    """Run a program of Python's as if it had been started with these words."""
+    sys.argv = command
+    with open(command[0], "rb") as file:
+        program = compile(file.read(), command[0], "exec")
+    exec(program, {"__name__": "__main__", "__file__": command[0]})  # noqa: S102
+
+
 def main(arguments: list[str]) -> int:
     """Become the command; return only if that fails."""
     end = arguments.index("--")
@@ -57,10 +72,13 @@ def main(arguments: list[str]) -> int:
         for kind, number in zip(kinds, numbers, strict=True):
             limit(kind, int(number))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        os.execv(command[0], command)
+        if not is_ours(command):
+            os.execv(command[0], command)
     except OSError as error:
         sys.stderr.write(f"steersman: {command[0]} does not start: {error.strerror or error}\n")
-    return 126
+        return 126
+    go_on(command[3:])
+    return 0
 
 
 if __name__ == "__main__":

@@ -45,6 +45,10 @@ class ChildWorkplace:
         """Return what stands there."""
         return self._shop.repositories.look_at(self._shop.repository(run), self.path(child))
 
+    def count_ignored(self, run: Run, child: ChildRun) -> int:
+        """Return how many of its files git ignores, 0 where it is not whole."""
+        return self._shop.repositories.count_ignored(self._shop.repository(run), self.path(child))
+
     def point_branch(self, run: Run, child: ChildRun) -> None:
         """Move the child's branch to the last recorded commit; it may be there already. Raises GitConflict."""
         if child.head is None:

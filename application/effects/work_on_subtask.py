@@ -163,7 +163,12 @@ class _Work:
         return not waits and not turns.is_being_stopped(run, self._id)
 
     def _settled(self) -> bool:
-        return self._shop.decide(self._root, lambda run: child_ends.settle_child(run, self._id, self._shop.now()))
+        run = self._shop.runs.run(self._root)
+        child, _ = turns.child_at_work(run, self._id)
+        ignored = 0 if child.has_changes else self._place.count_ignored(run, child)
+        return self._shop.decide(
+            self._root, lambda run: child_ends.settle_child(run, self._id, self._shop.now(), ignored)
+        )
 
     def _prepare(self, run: Run, child: ChildRun, subtask: Subtask) -> None:
         # What another run left is where it was found to be when this one was started.

@@ -8,6 +8,8 @@ what the tests need (`ops/environment test`):
     .venv/bin/python -m steersman.ops.chaos [--seed 1 --seed 2] [--replicas 3] [--orchestrations 30] [--steers 300]
         [--faults 60] [--keep]
 
+Run by root, repositories and workplaces are on small disks of their own, which can be full or read-only.
+
 The seed fixes what is chosen: the plans, the commands, the faults and their order. When each meets the others is up to
 the machine, so a seed that failed may have to be run more than once.
 
@@ -61,11 +63,18 @@ def run(seed: int, options: Options, *, keep: bool) -> bool:
     note(f"{options} in {home}")
     with Postgres() as postgres, Redis() as cache:
         campaign = Campaign(seed, options, postgres, cache, home)
+        if not campaign.disks:
+            note("no disk is full or read-only here: only root can mount one")
         try:
             client = campaign.run(note)
             facts, violations = judge(campaign, client, note)
         finally:
             campaign.replicas.close()
+            for disk in campaign.disks:
+                if keep:  # Whoever looks at it unmounts it.
+                    note(f"{disk.path} stays mounted")
+                else:
+                    disk.end()
     note(
         f"{len(campaign.runs)} orchestrations, {campaign.verbs.total()} corrections acknowledged "
         f"({campaign.refused.total()} refused, {client.retries} repeated), {campaign.faults.counts.total()} faults, "

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .client import Client, Unanswered
+from .disks import mounted
 from .facts import Acknowledged
 from .faults import Faults
 from .histories import Histories
@@ -52,7 +53,9 @@ class Campaign:
         self.home = home
         self.data = make_data(home)
         self.histories = Histories(self.data / "homes")
-        self.repositories = [make_repository(home / f"repository-{n}") for n in range(REPOSITORIES)]
+        self.disks = mounted(home / "repositories", self.data / "worktrees")
+        (home / "repositories").mkdir(exist_ok=True)
+        self.repositories = [make_repository(home / "repositories" / f"repository-{n}") for n in range(REPOSITORIES)]
         self.variables = {
             "STEERSMAN_DATABASE": postgres.new_database(),
             "STEERSMAN_REDIS": cache.url,
@@ -63,7 +66,7 @@ class Campaign:
         ports = [free_port() for _ in range(options.replicas)]
         self.urls = [f"http://127.0.0.1:{port}" for port in ports]
         self.replicas = Replicas([Replica(n + 1, port, home, self.variables) for n, port in enumerate(ports)])
-        self.faults = Faults(self.replicas, postgres, cache, self.repositories, self.data, STALE_SECONDS)
+        self.faults = Faults(self.replicas, postgres, cache, self.repositories, self.data, STALE_SECONDS, self.disks)
         self.runs: list[str] = []
         self.goals: list[str] = []
         self.subscribers: list[Subscriber] = []

@@ -15,6 +15,7 @@ import psycopg
 import redis
 
 from .agent import is_dying
+from .disks import Disk
 from .files import Files
 from .outside import Postgres, Redis
 from .replicas import Replica, Replicas
@@ -38,11 +39,12 @@ class Faults:
         repositories: Sequence[Path],
         data: Path,
         stale_seconds: float,
+        disks: Sequence[Disk],
     ) -> None:
         self._replicas = replicas
         self._postgres = postgres
         self._redis = cache
-        self._files = Files(repositories, data / "worktrees")
+        self._files = Files(repositories, data / "worktrees", disks)
         self._data = data
         self._stale = stale_seconds
         self._postgres_lock = threading.Lock()

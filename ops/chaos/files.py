@@ -10,6 +10,8 @@ import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from .disks import Disk
+
 GIT_SECONDS = 60.0
 LONGEST_AWAY_SECONDS = 3.0
 
@@ -17,7 +19,7 @@ LONGEST_AWAY_SECONDS = 3.0
 class Files:
     """Hurts repositories and workplaces. A repository is whole again afterwards; a workplace need not be."""
 
-    def __init__(self, repositories: Sequence[Path], workplaces: Path) -> None:
+    def __init__(self, repositories: Sequence[Path], workplaces: Path, disks: Sequence[Disk]) -> None:
         self._repositories = repositories
         self._workplaces = workplaces
         #: One fault at a time on repositories: two that move the same one away would lose it.
@@ -31,6 +33,9 @@ class Files:
             ("rm -rf of a workplace", 3, self._delete),
             ("a workplace replaced by something else", 2, self._replace),
             ("a workplace that cannot be written for a while", 2, self._close),
+            *((f"a full disk under the {disk.path.name}", 2, disk.fill_for_a_while) for disk in disks),
+            # What is only the files' mode does not stop a service that is root.
+            *((f"a read-only disk under the {disk.path.name}", 2, disk.close_for_a_while) for disk in disks),
         )
 
     def _collect(self, chance: random.Random) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from steersman.adapters.git.repositories import GitRepositories, GitSettings
 from steersman.adapters.git.staging import Limits
+from steersman.adapters.processes.bubblewrap import find_box
 from steersman.adapters.removal import remove_tree
 from steersman.application.git_port import CommitFailed, WorkplaceLost
 from steersman.domain.git import Commit
@@ -126,6 +127,31 @@ def test_what_is_ignored_stays_out_and_what_is_tracked_stays_in(scratch: Scratch
     assert (path / "debug.log").exists()
 
 
+def test_files_that_git_ignores_are_counted_where_they_are_all_that_was_written(scratch: Scratch) -> None:
+    path = scratch.workplace()
+    scratch.write({".gitignore": "*\n", "a": "a\n", "b/c": "c\n", "README": "two\n"}, path)
+
+    assert scratch.repositories.count_ignored(scratch.path, path) == 3
+
+    remove_tree(path)
+    assert scratch.repositories.count_ignored(scratch.path, path) == 0
+
+
+def test_names_that_differ_in_case_alone_are_two_whatever_is_configured(scratch: Scratch) -> None:
+    scratch.commit({"case": "one\n", "Case": "one\n", "CASE": "one\n"})
+    scratch.git("config", "core.ignoreCase", "true")
+    path = scratch.workplace()
+    scratch.write({"case": "two\n", "CASE": "three\n"}, path)
+
+    made = commit(scratch, path)
+
+    assert [scratch.git("show", f"{made.commit}:{name}").strip() for name in ("case", "Case", "CASE")] == [
+        "two",
+        "one",
+        "three",
+    ]
+
+
 def test_a_submodule_stays_at_its_commit(scratch: Scratch) -> None:
     library = scratch.home / "library"
     scratch.git("clone", "-q", str(scratch.path), str(library))
@@ -168,6 +194,20 @@ def test_a_submodule_that_was_recorded_and_not_registered_stays_at_its_commit(sc
 
     assert scratch.git("diff", "--name-only", "main", made.commit) == "README\n"
     assert scratch.rev(f"{made.commit}:lib") == "c" * 40
+
+
+def test_the_files_of_a_submodule_that_is_only_taken_out_of_the_index_are_none_of_the_commit(scratch: Scratch) -> None:
+    scratch.git("update-index", "--add", "--cacheinfo", f"160000,{'c' * 40},lib")
+    scratch.git("commit", "-q", "-m", "x")
+    path = scratch.workplace()
+    scratch.git("clone", "-q", str(scratch.path), "lib", cwd=path)
+    scratch.write({"README": "two\n", "lib/large": "x" * 5_000}, path)
+    scratch.git("rm", "-q", "--cached", "lib", cwd=path)
+    git = GitRepositories(scratch.home / "scratch", settings=GitSettings(limits=Limits(file_bytes=1_000)))
+
+    made = git.commit_workplace(scratch.path, path, scratch.rev("main"), AT, "x")
+
+    assert scratch.git("diff", "--name-only", "main", made.commit) == "README\n"
 
 
 @pytest.mark.parametrize("by_agent", ["nothing", "staged", "committed"])
@@ -664,6 +704,23 @@ def test_a_large_file_passes_without_being_held_in_memory(scratch: Scratch) -> N
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 * 1024
 
 
+def test_files_that_their_author_took_the_rights_away_from_are_committed_as_git_would_with_them(
+    scratch: Scratch,
+) -> None:
+    scratch.repositories = GitRepositories(scratch.home / "scratch", find_box())
+    path = scratch.workplace()
+    scratch.write({".gitignore": ".env\n", ".env": "secret\n", "README": "two\n", "new/deep/x": "x\n"}, path)
+    for name in (".gitignore", "README", "new/deep/x", "new/deep", "new"):
+        (path / name).chmod(0)
+    find_box().give(path)
+
+    made = commit(scratch, path)
+
+    changed = scratch.git("diff", "--name-status", "main", made.commit).split()
+    assert changed == ["A", ".gitignore", "M", "README", "A", "new/deep/x"]
+    assert scratch.git("ls-tree", made.commit, "README").startswith("100644 ")
+
+
 def test_what_a_gc_sweeps_away_before_a_ref_leads_to_it_is_taken_in_again(
     scratch: Scratch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -671,7 +728,7 @@ def test_what_a_gc_sweeps_away_before_a_ref_leads_to_it_is_taken_in_again(
     scratch.write({"README": "two\n"}, path)
 
     def reached(point: str) -> None:
-        if point == "workplace.stored" and not swept:
+        if point == "workplace.staged" and not swept:
             swept.append(scratch.git("gc", "-q", "--prune=now"))
 
     monkeypatch.setattr("steersman.adapters.git.staging.reached", reached)

@@ -117,7 +117,6 @@ def test_committing_a_workplace(scratch: Scratch) -> None:
         path,
         lambda: scratch.repositories.commit_workplace(scratch.path, path, parent, AT, "Work"),
         "workplace.staged",
-        "workplace.stored",
         "workplace.taken",
     )
 

@@ -122,6 +122,17 @@ def test_a_workplace_that_cannot_be_filled_is_not_made(scratch: Scratch, what: s
     assert look(scratch, scratch.home / "worktrees/child") == "vanished"
 
 
+def test_a_workplace_that_the_machine_has_no_place_for_now_is_made_later(scratch: Scratch) -> None:
+    in_the_way = scratch.home / "worktrees"
+    in_the_way.write_text("no directory\n")
+
+    with pytest.raises(NotADirectoryError):
+        scratch.workplace()
+
+    in_the_way.unlink()
+    assert (scratch.workplace() / "README").read_text() == "one\n"
+
+
 def test_twenty_four_workplaces_made_and_removed_at_once_leave_nothing_behind(scratch: Scratch) -> None:
     names = [f"run{number}" for number in range(24)]
     with ThreadPoolExecutor(8) as threads:

@@ -57,6 +57,8 @@ class MemoryGit:
         self.messages: dict[str, str] = {}
         #: The codes with which the next workplaces cannot be made.
         self.unmade: list[str] = []
+        #: How many files of every workplace are ignored.
+        self.ignored = 0
         #: Whether somebody may write in a workplace now.
         self.is_at_work: Callable[[Path], bool] = lambda _: False
         #: How many of the next commits fail.
@@ -124,6 +126,9 @@ class MemoryGit:
             self.taken[workplace.name] = made.commit
             self.messages[made.commit] = message
             return made
+
+    def count_ignored(self, repository: Path, workplace: Path) -> int:
+        return self.ignored
 
     def fingerprint(self, repository: Path, workplace: Path) -> Fingerprint:
         with self._lock:

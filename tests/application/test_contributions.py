@@ -65,6 +65,16 @@ def at_gate(*names: str) -> Service:
     return service
 
 
+def test_work_that_git_ignores_is_not_called_no_work_without_a_word() -> None:
+    service = Service()
+    service.git.ignored = 3
+    service.start(part("One"))
+    service.agents.behave = adds_nothing
+    service.drive()
+    (said,) = service.told(NoChangesProduced)
+    assert "3 files are ignored" in said.message
+
+
 def handed_over(service: Service) -> None:
     """The present child of subtask 1 is a fresh one that added nothing; its predecessor's work is at the gate, and lands."""
     first, *_, last = service.told(RunStarted)

@@ -196,8 +196,9 @@ STATEMENTS: dict[str, dict[str, str | Overruled]] = {
         ),
         "all ready, conflict reason: ready ones reset": D
         + "test_races.py::test_a_merge_that_failed_can_be_steered_again",
-        "every affected at cap 3: 409, nothing changes": (
-            D + "test_follow.py::test_a_parked_run_whose_parts_have_used_their_budgets_is_refused_and_unchanged"
+        "every affected at cap 3: 409, nothing changes": Overruled(
+            "The cap bounds what is tried without a person. A person's redirect begins a new count, as at the gate: "
+            "test_a_redirect_of_a_parked_run_begins_a_new_count_of_what_is_tried."
         ),
         "orphaned loop: dispatch armed again, directive queued": Overruled(
             "No loop can be lost: a run is driven from its log, so the directive is simply outstanding."

@@ -7,7 +7,6 @@ from steersman.domain import child_ends, turns
 from steersman.domain.assembly import AssemblyBlocked, ChangesRequested, Recovered, ReviewRequested
 from steersman.domain.child_run import RevisionHandedOver, RunStarted
 from steersman.domain.directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
-from steersman.domain.parked import RecoveryExhausted
 from steersman.domain.steering import NothingToSteer
 from steersman.domain.team import Member
 from steersman.domain.work_plan import SubtaskPending, change_subtasks
@@ -449,15 +448,16 @@ def test_a_stop_of_a_blocked_run_ends_it() -> None:
     assert (fleet.run.status, fleet.run.result) == ("failed", "steering_stop")
 
 
-def test_a_parked_run_whose_parts_have_used_their_budgets_is_refused_and_unchanged() -> None:
+def test_a_redirect_of_a_parked_run_begins_a_new_count_of_what_is_tried() -> None:
     fleet = blocked()
     assert fleet.run.plan is not None
-    worn = change_subtasks(fleet.run.plan, [2], lambda s: msgspec.structs.replace(s, recovery_attempts=3))
+    worn = change_subtasks(fleet.run.plan, [1, 2], lambda s: msgspec.structs.replace(s, recovery_attempts=3))
     fleet.run = msgspec.structs.replace(fleet.run, plan=worn)
-    before = len(fleet.facts)
-    with pytest.raises(RecoveryExhausted):
-        fleet.steer("redirect")
-    assert len(fleet.facts) == before
+    redirect = fleet.steer("redirect")
+    fleet.settle()
+    assert fleet.directive(redirect).status == "applied"
+    assert fleet.subtask(2).status == "dispatched"
+    assert [fleet.subtask(n).recovery_attempts for n in (1, 2)] == [3, 0]
 
 
 def test_every_correction_has_a_receipt_before_anything_else_is_said_of_it() -> None:

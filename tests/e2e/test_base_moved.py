@@ -55,6 +55,25 @@ def test_work_that_meets_the_branchs_own_changes_is_reviewed_once_more_and_lands
     assert repository.git("status", "--porcelain") == ""
 
 
+def test_an_approval_that_is_repeated_lands_nothing_else_and_a_new_one_lands_what_stands_at_the_gate_then(
+    api: Api, repository: Repository
+) -> None:
+    run_id = at_gate(api, repository, write("a.txt", LINES.replace("line 15\n", "ours\n")))
+    moved = commit(repository, "a.txt", LINES.replace("line 2\n", "theirs\n"))
+    approve = (f"/api/runs/{run_id}/review", {"approved": True})
+    key = {"Idempotency-Key": "approval-1"}
+    refused = api.post(*approve, 409, **key)
+    assert (refused["error"], refused["retryable"]) == ("base_moved", False)
+    api.feed(run_id, api.until(run_id, "coordinator.base_moved")[-1].id).until(GATE)
+
+    assert api.post(*approve, 409, **key)["error"] == "head_moved_since_review"
+
+    assert repository.git("rev-parse", "main") == moved
+    # It names no tree, as a client need not: then it is about what the gate shows.
+    assert api.post(*approve)["status"] == "merged"
+    assert repository.git("rev-parse", "main^{tree}") == gates(api, run_id)[-1]["treeHash"]
+
+
 def test_work_beside_the_branchs_own_changes_lands_at_once(api: Api, repository: Repository) -> None:
     run_id = at_gate(api, repository, write("b.txt", "b\n"))
     commit(repository, "a.txt", "theirs\n")

@@ -1,9 +1,12 @@
 """Fill a workplace with the files of its base. What git says about it is not believed: every file is looked for."""
 
-import json
-from typing import Any
+from __future__ import annotations
 
-from .shell import Failed, Git
+from .shell import Failed, Git, answer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 SETTINGS = {"checkout.workers": "0", "core.fsync": "none", "core.quotePath": "false"}
 
@@ -17,4 +20,4 @@ def run(request: Any) -> None:
     if absent:
         names = ", ".join(repr(name.decode(errors="backslashreplace")) for name in absent[:10])
         raise Failed("files_missing", f"{len(absent)} files of {request['base']} are not there: {names}")
-    print(json.dumps({"absent": 0}))
+    answer({"absent": 0})

@@ -4,16 +4,18 @@ Move the files of a user's checkout from one commit to another, with an index be
 Whether anything stands in the way is git's to say. Cut short and done again, it goes on from any state between the two.
 """
 
-import hashlib
-import json
+from __future__ import annotations
+
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
 
-from .shell import Failed, Git
+from .shell import Failed, Git, answer, copy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 SETTINGS = {"core.quotePath": "false", "core.splitIndex": "false", "checkout.workers": "0", "core.fsync": "none"}
 LINK = "160000"
@@ -34,7 +36,7 @@ def run(request: Any) -> None:
         landing.move()
     else:
         landing.finish()
-    print(json.dumps({}))
+    answer({})
 
 
 class _Change:
@@ -68,7 +70,7 @@ class _Landing:
             os.unlink(request["copy"] + ".lock")
         with suppress(FileNotFoundError):
             # With its time, by which git knows which files may have changed unseen.
-            shutil.copy2(os.path.join(request["control"], "index"), request["copy"])
+            copy(os.path.join(request["control"], "index"), request["copy"])
         said = self._git.records("diff-tree", "-r", "-z", "--raw", "--no-renames", self._old, self._new)
         self._changes = [_Change(head, path) for head, path in zip(said[::2], said[1::2], strict=True)]
         self._modes = self._git.try_("config", "--type=bool", "core.fileMode")[1].strip() != b"false"
@@ -108,7 +110,7 @@ class _Landing:
             if found.get(change.path, ("", ""))[1] != change.new and self._is_taken(change, changed):
                 raise Failed("untracked_would_be_overwritten", os.fsdecode(change.path))
 
-    def _bars(self, path: bytes, changed: dict[bytes, "_Change"]) -> bool:
+    def _bars(self, path: bytes, changed: dict[bytes, _Change]) -> bool:
         """Return whether what stands at a path neither is a directory to write in nor makes room for one."""
         found = _lstat(path)
         if found is None:
@@ -118,7 +120,7 @@ class _Landing:
             return not stat.S_ISDIR(found.st_mode) or any(_files(path))
         return not stat.S_ISDIR(found.st_mode) and path not in changed
 
-    def _is_taken(self, change: "_Change", changed: dict[bytes, "_Change"]) -> bool:
+    def _is_taken(self, change: _Change, changed: dict[bytes, _Change]) -> bool:
         found = _lstat(change.path)
         if found is None:
             return False
@@ -143,7 +145,6 @@ class _Landing:
             code, _ = aside.try_("checkout-index", "-f", f"--prefix={prefix}", "-z", "--stdin", given=given)
             if code or any(not os.path.lexists(os.fsencode(prefix) + path) for path in filtered):
                 raise Failed("filter_failed", aside.words)
-            shutil.rmtree(prefix)
 
     def _adopt(self) -> None:
         """Take untracked files that are the new ones already into the index as they are."""
@@ -153,7 +154,7 @@ class _Landing:
             [change for path, change in coming.items() if self._is(found.get(path), change.new_mode, change.new)]
         )
 
-    def _edit(self, changes: Iterable["_Change"]) -> None:
+    def _edit(self, changes: Iterable[_Change]) -> None:
         """Have the index say what the new commit says of these."""
         ordered = sorted(changes, key=lambda change: change.new_mode != NOTHING)
         given = b"".join(f"{change.new_mode} {change.new}\t".encode() + change.path + b"\0" for change in ordered)
@@ -202,7 +203,8 @@ class _Landing:
                 return False
         found = _lstat(path)
         if found is not None and stat.S_ISDIR(found.st_mode) and not any(_files(path)):
-            shutil.rmtree(path)
+            for directory, _, _ in os.walk(path, topdown=False):
+                os.rmdir(directory)
             return True
         return found is None
 
@@ -290,6 +292,8 @@ def _files(directory: bytes) -> Iterator[bytes]:
 
 
 def _name(content: bytes) -> str:
+    import hashlib  # Few checkouts have links, and it takes long.
+
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 

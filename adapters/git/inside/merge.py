@@ -5,12 +5,15 @@ No driver is configured here, and there is no file of anybody's. On a path that 
 taken; what git keeps of both sides elsewhere stays.
 """
 
-import json
-import os
-import shutil
-from typing import Any
+from __future__ import annotations
 
-from .shell import Failed, Git, make_git_directory, write
+import os
+
+from .shell import Failed, Git, answer, make_git_directory, parts, write
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 SETTINGS = {"core.quotePath": "false", "core.looseCompression": "1", "core.fsync": "none"}
 Entry = tuple[bytes, bytes]
@@ -20,7 +23,7 @@ def run(request: Any) -> None:
     """Answer with the commit that the merges end in, and hand over what is new below it."""
     merging = _Merging(request)
     start = present = request["onto"]
-    steps = list[dict[str, Any]]()
+    steps: list[dict[str, Any]] = []
     for number, theirs in enumerate(request["commits"]):
         if merging.contains(present, theirs):
             continue
@@ -29,11 +32,11 @@ def run(request: Any) -> None:
             continue
         made, paths = merging.merged(present, theirs)
         if paths and not request["resolves"]:
-            print(json.dumps({"commit": "", "steps": [_step(number, "", present, paths)]}))
+            answer({"commit": "", "steps": [_step(number, "", present, paths)]})
             return
         steps.append(_step(number, made, present, paths))
         present = made
-    print(json.dumps({"commit": present, "steps": steps}))
+    answer({"commit": present, "steps": steps})
     if steps:
         known = "".join(f"^{name}\n" for name in {start, *request["commits"]})
         arguments = ("--revs", "--stdout", "-q", "--thin", "--delta-base-offset", "--compression=1")
@@ -53,13 +56,9 @@ class _Merging:
     def __init__(self, request: Any) -> None:
         room = request["room"]
         self._request = request
-        self._tree = os.path.join(room, "tree")
         files = {name: content.encode("latin-1") for name, content in request["files"].items()}
         make_git_directory(os.path.join(room, "git"), files, request["lends"], request["onto"])
-        os.makedirs(self._tree)
-        os.chdir(self._tree)
-        places = {"GIT_DIR": os.path.join(room, "git"), "GIT_WORK_TREE": self._tree}
-        self.git = Git(request["git"], {**request["nothing_runs"], **SETTINGS}, **places)
+        self.git = Git(request["git"], {**request["nothing_runs"], **SETTINGS}, GIT_DIR=os.path.join(room, "git"))
 
     def contains(self, newer: str, older: str) -> bool:
         """Return whether a commit is another one, or comes after it."""
@@ -75,7 +74,7 @@ class _Merging:
         code, said = self.git.try_("merge-tree", *arguments, ours, theirs)
         if code > 1:
             raise Failed("git_failed", self.git.words)
-        tree, *records = [part for part in said.split(b"\0") if part]
+        tree, *records = parts(said)
         paths = set[bytes]()
         if code == 1:
             paths, edits = self._decided(tree.decode(), records, ours, theirs)
@@ -84,14 +83,17 @@ class _Merging:
 
     def _show_attributes(self, commit: str) -> None:
         """Have the attribute files of a commit, and nothing else, in the working tree, where git looks for them."""
-        shutil.rmtree(self._tree)
-        os.makedirs(self._tree)
-        os.chdir(self._tree)
-        for record in self.git.records("ls-tree", "-r", "-z", "--full-tree", commit):
+        tree = os.path.join(self._request["room"], f"tree-{commit}")
+        os.makedirs(tree)
+        os.chdir(tree)
+        self.git.environment["GIT_WORK_TREE"] = tree
+        listed = self.git.output("ls-tree", "-r", "-z", "--full-tree", commit)
+        # Most repositories have none, and a large one has very many other files.
+        for record in parts(listed) if b".gitattributes\0" in listed else ():
             said, _, path = record.partition(b"\t")
             mode, _, name = said.split(b" ")
             if path.rpartition(b"/")[2] == b".gitattributes" and mode.startswith(b"100"):
-                write(os.path.join(self._tree, os.fsdecode(path)), self.git.output("cat-file", "blob", name.decode()))
+                write(os.path.join(tree, os.fsdecode(path)), self.git.output("cat-file", "blob", name.decode()))
 
     def _decided(
         self, tree: str, records: list[bytes], ours: str, theirs: str

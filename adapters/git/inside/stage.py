@@ -5,18 +5,20 @@ Files of repositories that an agent made or cloned below are staged one by one: 
 name of a commit that goes when the workplace does. Submodules stay at the commit that is recorded.
 """
 
-import hashlib
-import json
+from __future__ import annotations
+
 import os
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple
 
-from .hashing import workspace_hash
-from .index import Plain, plain
-from .large import found, hand_over
-from .shell import Failed, Git, make_git_directory, shortened, write
+from .index import Plain, is_whole, plain, read
+from .pipes import holds_files_alone, look_for_pipes
+from .shell import Call, Failed, Git, answer, make_git_directory, parts, quoted, shortened
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 EMPTY_BLOB = b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
@@ -24,29 +26,47 @@ EMPTY_BLOB = b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 PLACEHOLDER = b".steersman-is-no-submodule"
 #: How deep repositories may lie in each other.
 ROUNDS = 30
-SETTINGS = {"core.quotePath": "false", "core.looseCompression": "0", "core.fsync": "none", "core.splitIndex": "false"}
+SETTINGS = {
+    "core.quotePath": "false",
+    "core.looseCompression": "0",
+    "core.fsync": "none",
+    "core.splitIndex": "false",
+    "fastimport.unpackLimit": "0",
+}
 LINK, NOTHING = b"160000", b"000000"
-LISTS = (b".gitignore", b".gitattributes", b".gitmodules")
 #: What is copied of an index, with all its parts: that of a million files is a fifth of it.
 MOST_INDEX_BYTES = 1 << 30
 
 
 def run(request: Any) -> None:
-    """Answer with the tree that the files make, and hand over what is new in it."""
-    tree = _tree(request)
+    """Answer with the tree that the files make, and hand over its commit with what is new in it."""
+    tree, commit = _staged(request)
     parent = request["parent_tree"]
     if request["strict"] and tree == EMPTY_TREE and parent != EMPTY_TREE:
         raise Failed("workplace_emptied", "every file is gone from it")
-    hashed = workspace_hash(request["workplace"]) if request["hashes"] else ""
+    hashed = ""
+    if request["hashes"]:
+        from .hashing import workspace_hash
+
+        hashed = workspace_hash(request["workplace"])
     git = _git(request, "git")
-    large = list[tuple[str, int, str]]()
-    if request["hands_over"] and request["large"] is not None and tree != parent:
+    hands_over = request["hands_over"] and tree != parent
+    large: list[tuple[str, int, str]] = []
+    if hands_over and request["large"] is not None:
+        from .large import found
+
         places = [os.path.join(request["room"], "git/lfs"), os.path.join(request["workplace"], ".git/lfs")]
         large = found(git, parent, tree, places, [request["large"]])
-    print(json.dumps({"tree": tree, "workspace_hash": hashed, "large": [(name, size) for name, size, _ in large]}))
-    if request["hands_over"] and tree != parent:
+    listed = ("ls-files", "--others", "--ignored", "--exclude-standard", "-z")
+    ignored = len(git.records(*listed)) if request["ignored"] else 0
+    named = [(name, size) for name, size, _ in large]
+    answer({"tree": tree, "workspace_hash": hashed, "ignored": ignored, "large": named})
+    if large:
+        from .large import hand_over
+
         hand_over(large)
-        wanted = b"".join(name + b"\n" for name in _new(git, parent, tree))
+    if hands_over:
+        wanted = b"".join(name + b"\n" for name in {commit.encode(), *_new(git, parent, tree)})
         git.hand_over("pack-objects", "--stdout", "-q", "--window=0", "--compression=1", given=wanted)
 
 
@@ -57,79 +77,44 @@ def _new(git: Git, parent: str, tree: str) -> set[bytes]:
     return {tree.encode(), *new} - {change.old for change in changes}
 
 
-class Change(NamedTuple):
+class Change:
     """One line of what git says of two trees: modes, names of objects, and the path."""
 
-    before: bytes
-    after: bytes
-    old: bytes
-    new: bytes
-    path: bytes
+    def __init__(self, head: bytes, path: bytes) -> None:
+        self.before, self.after, self.old, self.new, self.state = head[1:].split(b" ")
+        self.path = path
 
 
 def _changes(git: Git, *arguments: str) -> list[Change]:
     said = git.records(*arguments, "--raw", "-z", "--no-renames")
-    changes = list[Change]()
-    for head, path in zip(said[::2], said[1::2], strict=True):
-        before, after, old, new, state = head[1:].split(b" ")
-        if state.startswith(b"U"):
-            raise Failed("git_failed", f"{os.fsdecode(path)!r} is not merged")
-        changes.append(Change(before, after, old, new, path))
+    changes = [Change(head, path) for head, path in zip(said[::2], said[1::2], strict=True)]
+    for change in changes:
+        if change.state.startswith(b"U"):
+            raise Failed("git_failed", f"{os.fsdecode(change.path)!r} is not merged")
     return changes
 
 
-def _tree(request: Any) -> str:
+def _staged(request: Any) -> tuple[str, str]:
     objects = os.path.join(request["workplace"], ".git", "objects")
     with suppress(Failed):
-        if _holds_files_alone(objects):
+        if holds_files_alone(objects):
             _prepare(request, [*request["lends"], objects])
-            if _copy_index(request):
-                return _Staging(request, _plain_index(request)).tree()
+            if (index := _take_index(request)) is not None:
+                return _Staging(request, index).staged()
     # What it has made of its git is of no use: its files are staged on what was committed last.
     _prepare(request, request["lends"])
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(request["room"], "git", "index"))
     _git(request, "git").output("read-tree", request["parent_tree"])
-    return _Staging(request, _plain_index(request)).tree()
+    return _Staging(request, _plain_index(request)).staged()
 
 
 def _git(request: Any, name: str) -> Git:
     directory = os.path.join(request["room"], name)
     places = {"GIT_DIR": directory, "GIT_WORK_TREE": request["workplace"]}
     git = Git(request["git"], {**request["nothing_runs"], **SETTINGS}, **places)
-    git.when_slow = lambda: _look_for_pipes(request["workplace"])
+    git.when_slow = lambda: look_for_pipes(request["workplace"])
     return git
-
-
-def _holds_files_alone(objects: str) -> bool:
-    """
-    Return whether a directory of objects, which is no link, holds directories and files and nothing else.
-
-    git opens whatever has the name of a pack, of an object or of a list there, and would wait for ever at a pipe.
-    """
-    left = [objects]
-    try:
-        if not stat.S_ISDIR(os.lstat(objects).st_mode):
-            return False
-        while left:
-            with os.scandir(left.pop()) as found:
-                for item in found:
-                    if item.is_dir(follow_symlinks=False):
-                        left.append(item.path)
-                    elif not item.is_file(follow_symlinks=False):
-                        return False
-    except OSError:
-        return False
-    return True
-
-
-def _look_for_pipes(workplace: str) -> None:
-    """Raise Failed for a list of git's that is no file: git would wait for ever for somebody to write in it."""
-    for directory, _, names in os.walk(os.fsencode(workplace)):
-        for name in names:
-            if name in LISTS and stat.S_ISFIFO(os.lstat(os.path.join(directory, name)).st_mode):
-                path = os.path.relpath(os.path.join(directory, name), os.fsencode(workplace))
-                raise Failed("pipe_in_the_way", f"{os.fsdecode(path)!r} is a pipe, for which git would wait for ever")
 
 
 def _prepare(request: Any, borrowed: list[str]) -> None:
@@ -137,61 +122,42 @@ def _prepare(request: Any, borrowed: list[str]) -> None:
     make_git_directory(os.path.join(request["room"], "git"), files, borrowed, request["parent"])
 
 
-def _copy_index(request: Any) -> bool:
-    """Copy the index with its time, by which git knows which files may have changed unseen; return whether there is one."""
-    directory = os.path.join(request["workplace"], ".git")
-    copied, left = False, MOST_INDEX_BYTES
+def _take_index(request: Any) -> Plain | None:
+    """
+    Make our copy of the workplace's index, without what only speeds git up: in what others wrote it may say anything.
+
+    None: there is none that is whole and not too large.
+    """
+    directory, own = os.path.join(request["workplace"], ".git"), os.path.join(request["room"], "git")
     with suppress(OSError):
         if not stat.S_ISDIR(os.lstat(directory).st_mode):
-            return False
+            return None
+        found = read(os.path.join(directory, "index"), MOST_INDEX_BYTES)
+        if (taken := plain(found.content)) is not None:
+            found.write(os.path.join(own, "index"), taken.content)
+            return taken
+        # Of another version, or in several files: git makes one of it that is understood here.
+        files, left = {"index": found}, MOST_INDEX_BYTES - len(found.content)
         for name in os.listdir(directory):
-            if name == "index" or name.startswith("sharedindex."):
-                size = _copy(os.path.join(directory, name), os.path.join(request["room"], "git", name), left)
-                if size is None:
-                    return False
-                left -= size
-                copied = copied or name == "index"
-    return copied
+            if name.startswith("sharedindex."):
+                files[name] = read(os.path.join(directory, name), left)
+                left -= len(files[name].content)
+        if all(is_whole(file.content) for file in files.values()):
+            for name, file in files.items():
+                file.write(os.path.join(own, name))
+            return _plain_index(request)
+    return None
 
 
 def _plain_index(request: Any) -> Plain:
-    """Take away from our copy of the index what only speeds git up: in what others wrote it may say anything."""
+    """Have git write our copy of the index anew, as one that is understood here."""
     path = os.path.join(request["room"], "git", "index")
-    if (found := plain(_read(path))) is None:
-        _git(request, "git").output("update-index", "--no-split-index", "--index-version", "2", "--force-write-index")
-        found = plain(_read(path))
-        if found is None:
-            raise Failed("git_failed", "the index cannot be understood")
-    # By its time git knows which files may have changed unseen.
-    times = os.stat(path)
-    write(path, found.content)
-    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    return found
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def _copy(source: str, target: str, most: int) -> int | None:
-    """
-    Copy an index; return its size, None if it is too large, or not whole: git itself reads on where it is cut off.
-    """
-    descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(descriptor, "rb") as read:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > most:
-            return None
-        digest, end = hashlib.sha1(usedforsecurity=False), b""
-        with open(target, "wb") as written:
-            while chunk := read.read(1 << 20):
-                written.write(chunk)
-                end += chunk
-                digest.update(end[:-20])
-                end = end[-20:]
-    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
-    return found.st_size if end in (digest.digest(), b"\0" * 20) else None
+    _git(request, "git").output("update-index", "--no-split-index", "--index-version", "2", "--force-write-index")
+    found = read(path, MOST_INDEX_BYTES)
+    if (taken := plain(found.content)) is None:
+        raise Failed("git_failed", "the index cannot be understood")
+    found.write(path, taken.content)
+    return taken
 
 
 class _Staging:
@@ -202,42 +168,53 @@ class _Staging:
         self._index = index
         self._git = _git(request, "git")
         self._root = os.fsencode(request["workplace"])
-        #: Submodules, each with the commit that is recorded.
-        self._kept: dict[bytes, str] = {}
+        #: Submodules, which stay at the commit that is recorded.
+        self._kept = set[bytes]()
         self._placeholders: list[bytes] = []
 
-    def tree(self) -> str:
-        """Return the tree that the files make."""
+    def staged(self) -> tuple[str, str]:
+        """Return the tree that the files make, and the commit of it."""
         self._unflag()
         self._settle_links(self._index.links)
+        others = self._others()
         added, deleted = self._changed()
-        added += self._untracked()
-        self._check_sizes(added)
+        added += self._untracked(others)
+        self._check_files(added)
         _edit(self._git, ((b"0", b"0" * 40, path) for path in (*deleted, *self._placeholders)))
         if added:
             self._git.output("update-index", "--add", "--replace", "-z", "--stdin", given=_joined(added))
             if self._request["strict"] and "Ignoring path" in self._git.words:
                 raise Failed("forbidden_name", f"git takes no file of such a name: {shortened(self._git.words)}")
-        return self._tree_of_entries()
+        return self._commit_of_entries()
 
-    def _tree_of_entries(self) -> str:
+    def _commit_of_entries(self) -> tuple[str, str]:
         """
-        Return the tree of the index's entries: the parent's, but for what differs.
+        Commit the index's entries: the parent's, but for what differs.
 
-        It is made in an index of our own, which knows what the parent's directories are: git writes only others anew.
+        Made from the parent's tree, of which git then reads and writes only the directories that differ.
         """
-        parent = self._request["parent_tree"]
-        changes = _changes(self._git, "diff-index", "--cached", parent)
+        changes = _changes(self._git, "diff-index", "--cached", self._request["parent_tree"])
         # Taken out of the index, not its files.
         kept = [change.path for change in changes if change.before == LINK != change.after]
         kept = [path for path in kept if self._is_repository(path)]
         changes = [each for each in changes if not any(_is_in(each.path, path) for path in kept)]
-        git = self._git.with_environment(GIT_INDEX_FILE=os.path.join(self._request["room"], "index-of-tree"))
-        git.output("read-tree", parent)
-        gone = [(b"0", b"0" * 40, change.path) for change in changes if change.after == NOTHING]
-        there = [(change.after, change.new, change.path) for change in changes if change.after != NOTHING]
-        _edit(git, (*gone, *there))
-        return git.text("write-tree")
+        lines = [b"D " + quoted(change.path) for change in changes if change.after == NOTHING]
+        for change in changes:
+            if change.after != NOTHING:
+                _check_name(change.path)
+                lines.append(b"M %s %s %s" % (change.after, change.new, quoted(change.path)))
+        who, _, message = self._request["rest"].encode("latin-1").partition(b"\n\n")
+        stream = [
+            b"commit refs/heads/staged\nmark :1\n%s\ndata %d\n%s" % (who, len(message), message),
+            b"from %s" % self._request["parent"].encode(),
+            *lines,
+            b'ls ""\n\nget-mark :1\ndone\n',
+        ]
+        # Names in a tree are bytes: it would find them by letters of either case, where that is configured for files.
+        command = ("-c", "core.ignoreCase=false", "fast-import", "--quiet", "--done", "--force")
+        said = self._git.output(*command, given=b"\n".join(stream)).split()
+        # `040000 tree NAME`, then the commit.
+        return said[2].decode(), said[3].decode()
 
     def _at(self, path: bytes) -> bytes:
         return os.path.join(self._root, path)
@@ -249,26 +226,26 @@ class _Staging:
             if paths:
                 self._git.output("update-index", flag, "-z", "--stdin", given=_joined(paths))
 
-    def _settle_links(self, links: dict[bytes, str]) -> None:
+    def _settle_links(self, links: set[bytes]) -> None:
         """Tell submodules from repositories that were made below; the latter become directories."""
         recorded = self._recorded(links)
-        registered = self._registered() if links.keys() - recorded else frozenset[bytes]()
+        registered = self._registered() if links - recorded else frozenset[bytes]()
         edits = list[tuple[bytes, bytes, bytes]]()
-        for path, name in links.items():
+        for path in links:
             if path in recorded or path in registered or not self._is_repository(path):
-                self._kept[path] = name
+                self._kept.add(path)
             else:
                 edits += _as_directory(path)
         _edit(self._git, edits)
         if self._request["strict"]:
             self._check_empty()
 
-    def _recorded(self, links: dict[bytes, str]) -> set[bytes]:
+    def _recorded(self, links: set[bytes]) -> set[bytes]:
         """Return which of the index's links are links in the parent's tree, too."""
         if not links:
             return set()
         changes = _changes(self._git, "diff-index", "--cached", self._request["parent_tree"])
-        return links.keys() - {change.path for change in changes if change.before != LINK}
+        return links - {change.path for change in changes if change.before != LINK}
 
     def _registered(self) -> frozenset[bytes]:
         """Return where `.gitmodules` says that submodules are; one that cannot be understood says nothing."""
@@ -314,26 +291,44 @@ class _Staging:
             (added if is_there else deleted)[path] = None
         return list(added), [path for path in deleted if path not in added]
 
-    def _untracked(self) -> list[bytes]:
-        for _ in range(ROUNDS):
-            found = self._git.records("ls-files", "--others", "--exclude-standard", "-z")
+    def _others(self) -> Call:
+        """Begin to look for what git does not track: it takes as long as to look at what it does."""
+        return self._git.start("ls-files", "--others", "--exclude-standard", "-z")
+
+    def _untracked(self, others: Call) -> list[bytes]:
+        for number in range(ROUNDS):
+            found = parts(self._git.answer(others))
             if self._request["strict"] and "could not open directory" in self._git.words:
                 raise Failed("unreadable", shortened(self._git.words))
-            inner = [path[:-1] for path in found if path.endswith(b"/") and path[:-1] not in self._kept]
+            inner = [path[:-1] for path in found if path.endswith(b"/")]
+            if inner and number == 0:
+                self._kept |= self._links_of_parent()
+            inner = [path for path in inner if path not in self._kept]
             if not inner:
                 return [path for path in found if not path.endswith(b"/")]
             for path in inner:
                 edits = _as_directory(path)
                 self._placeholders.append(edits[-1][2])
                 _edit(self._git, edits[-1:])
+            others = self._others()
         raise Failed("too_deep", f"repositories lie more than {ROUNDS} deep in each other")
 
-    def _check_sizes(self, paths: list[bytes]) -> None:
+    def _links_of_parent(self) -> set[bytes]:
+        """Return the parent's submodules: one that was taken out of the index alone stays, and its files are its own."""
+        said = self._git.records("ls-tree", "-r", "-z", "--full-tree", self._request["parent_tree"])
+        return {record.partition(b"\t")[2] for record in said if record.startswith(LINK)}
+
+    def _check_files(self, paths: list[bytes]) -> None:
+        """Raise Failed for a file that is too large or cannot be read, or if all that is changed is too much."""
         limits, total = self._request["limits"], 0
         large = list[tuple[bytes, int]]()
         for path in paths:
             found = _lstat(self._at(path))
             size = 0 if found is None else found.st_size
+            if found is not None and stat.S_ISREG(found.st_mode) and not os.access(self._at(path), os.R_OK):
+                raise Failed(
+                    "unreadable", f"{os.fsdecode(path)!r} cannot be read: its mode is {found.st_mode & 0o777:03o}"
+                )
             if size > limits["file_bytes"]:
                 large.append((path, size))
             else:
@@ -360,6 +355,12 @@ def _edit(git: Git, entries: Iterable[tuple[bytes, bytes, bytes]]) -> None:
     given = b"".join(mode + b" " + name + b"\t" + path + b"\0" for mode, name, path in entries)
     if given:
         git.output("update-index", "--replace", "-z", "--index-info", given=given)
+
+
+def _check_name(path: bytes) -> None:
+    """Raise Failed for a name that git would not have let into an index: somebody has written that by hand."""
+    if any(part.lower() in (b"", b".", b"..", b".git") for part in path.split(b"/")):
+        raise Failed("forbidden_name", f"git takes no file of such a name: {os.fsdecode(path)!r}")
 
 
 def _is_in(path: bytes, directory: bytes) -> bool:
