@@ -43,6 +43,7 @@ from .idempotency import asking_over
 from .metrics import Metrics
 from .problems import FINDINGS, HANDLERS
 from .reading import provide_reading
+from .waiting import items
 
 ROUTES = (
     health.banner,
@@ -79,6 +80,7 @@ ROUTES = (
     runs.show_work_plan,
     runs.list_children,
     explain.explain_run,
+    items.list_waiting,
     graph.show_graph,
     overview.show_token_breakdown,
     overview.show_overview,

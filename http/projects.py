@@ -9,7 +9,7 @@ from uuid import uuid4
 import msgspec
 from litestar import Request, Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import FromPath, JSONBody, QueryParameter
+from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
 from ..application.agent_port import Agents
@@ -25,13 +25,10 @@ from ..projections.project_view import ProjectView
 from ..projections.run_list import RunSummary
 from .idempotency import Asking, Asks, Command
 from .problems import refusals
-from .reading import DEFAULT_PAGE, MAX_PAGE, Reads, only_once
+from .reading import DEFAULT_PAGE, MAX_PAGE, Before, Limit, Reads, only_once
+from .waiting.items import waiting_kinds
 
 ModelId: TypeAlias = Annotated[str, Meta(max_length=200)]
-Limit: TypeAlias = Annotated[int, QueryParameter(ge=1, le=MAX_PAGE, description="How many to list at most.")]
-Before: TypeAlias = Annotated[
-    int | None, QueryParameter(ge=0, le=2**53, description="List what comes after this cursor, from a `next` link.")
-]
 
 
 class BuildTest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -210,7 +207,8 @@ def list_runs(
     only_once(request, "limit", "before")
     reading.access.project(reading.principal, project_id)
     rows = reading.rows(run_list.VIEW, project_id, before=before, limit=limit)
-    body = [run_list.shown(row) for _, row in rows]
+    waiting = waiting_kinds(reading, project_id)
+    body = [run_list.shown(row, waiting.get(row.execution_id, ())) for _, row in rows]
     return Response(body, headers=next_link(request, limit, [place for place, _ in rows]))
 
 

@@ -1,12 +1,12 @@
 """What a GET may ask for: rows of views, as new as the client wants them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 from litestar import Request
 from litestar.di import NamedDependency
-from litestar.params import HeaderParameter, SkipValidation
+from litestar.params import HeaderParameter, QueryParameter, SkipValidation
 
 from ..application.ports import ViewRow
 from ..domain.rejected import Invalid
@@ -20,6 +20,11 @@ Row = TypeVar("Row", bound=msgspec.Struct)
 DEFAULT_PAGE = 100
 MAX_PAGE = 1_000
 NUMBER = r"^[0-9]{1,16}$"
+
+Limit: TypeAlias = Annotated[int, QueryParameter(ge=1, le=MAX_PAGE, description="How many to list at most.")]
+Before: TypeAlias = Annotated[
+    int | None, QueryParameter(ge=0, le=2**53, description="List what comes after this cursor, from a `next` link.")
+]
 
 
 class NotReached(Unavailable):
@@ -54,6 +59,15 @@ class Reading:
         self._await(view)
         found: Sequence[ViewRow] = self.services.views.list(view.name, group, before=before, limit=limit)
         return [(row.order, view.decode(row.body)) for row in found]
+
+    def every(self, view: View[Row], group: str) -> Iterator[Row]:
+        """Give every row of a group, the highest first. Raises NotReached."""
+        before: int | None = None
+        while page := self.rows(view, group, before=before):
+            yield from (row for _, row in page)
+            if len(page) < MAX_PAGE:
+                return
+            before = page[-1][0]
 
     def await_log(self) -> None:
         """Return if the log itself is as new as the client asked for. Raises NotReached."""
