@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypeAlias, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 from litestar import Request
@@ -60,14 +61,16 @@ class Reading:
         found: Sequence[ViewRow] = self.services.views.list(view.name, group, before=before, limit=limit)
         return [(row.order, view.decode(row.body)) for row in found]
 
-    def every(self, view: View[Row], group: str) -> Iterator[Row]:
-        """Give every row of a group, the highest first. Raises NotReached."""
-        before: int | None = None
-        while page := self.rows(view, group, before=before):
-            yield from (row for _, row in page)
-            if len(page) < MAX_PAGE:
+    def every(self, view: View[Row], group: str, *, before: int | None = None, page: int = MAX_PAGE) -> Iterator[Row]:
+        """
+        Give every row of a group, the highest first, those below *before*. It reads a *page* at a time, as far as rows
+        are asked for. Raises NotReached.
+        """
+        while found := self.rows(view, group, before=before, limit=page):
+            yield from (row for _, row in found)
+            if len(found) < page:
                 return
-            before = page[-1][0]
+            before = found[-1][0]
 
     def await_log(self) -> None:
         """Return if the log itself is as new as the client asked for. Raises NotReached."""
@@ -109,3 +112,9 @@ def only_once(request: Request[Any, Any, Any], *names: str) -> None:
     for name in names:
         if len(request.query_params.getall(name, [])) > 1:
             raise Invalid(f"Give the query parameter `{name}` at most once.")
+
+
+def link_to(request: Request[Any, Any, Any], **cursor: int) -> dict[str, str]:
+    """Return the RFC 8288 link to the same list from another cursor on."""
+    asked = {**request.query_params.dict(), **cursor}
+    return {"Link": f'<{request.url.path}?{urlencode(asked, doseq=True)}>; rel="next"'}

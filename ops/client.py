@@ -9,7 +9,7 @@ from uuid import uuid4
 import httpx
 
 from .output import note
-from .refused import OutcomeUnknown, Refused
+from .refused import OutcomeUnknown, Refused, RefusedByService
 from .settings import Connection
 from .sse import ServerSent, read_events
 
@@ -41,6 +41,18 @@ class Client:
     def get(self, path: str) -> Any:
         """Return what is there. Raises Refused."""
         return self._answer("GET", path, headers={"Steersman-Min-Position": self._position})
+
+    def pages(self, path: str) -> Iterator[Any]:
+        """Give every element of a list, page after page. Raises Refused."""
+        following: str | None = path
+        while following is not None:  # ends: a list does
+            response = self._sent("GET", following, headers={"Steersman-Min-Position": self._position})
+            yield from self._told(response)
+            following = response.links.get("next", {}).get("url")
+
+    def catch_up(self) -> None:
+        """From here on every answer shows at least what is on the log now. Raises Refused."""
+        self._position = str(self.get("/health")["position"] or self._position)
 
     def text(self, path: str) -> str:
         """Return what is there as text. Raises Refused."""
@@ -145,7 +157,7 @@ class Client:
 
     def _told(self, response: httpx.Response) -> Any:
         if response.is_error:
-            raise Refused(_told(response))
+            raise RefusedByService(_told(response), response.status_code, _word(response))
         self._position = response.headers.get("Steersman-Position", self._position)
         try:
             return response.json() if response.content else None
@@ -207,6 +219,14 @@ def _leaves_open(response: httpx.Response) -> bool:
     except (ValueError, KeyError, TypeError):
         return response.status_code != 409  # a proxy's own words
     return word == KEY_IN_FLIGHT if response.status_code == 409 else word not in NOTHING_DONE
+
+
+def _word(response: httpx.Response) -> str | None:
+    try:
+        word = response.json()["error"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return word if isinstance(word, str) else None
 
 
 def _told_at_once(response: httpx.Response) -> str:

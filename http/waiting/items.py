@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, TypeAlias
-from urllib.parse import urlencode
 
 import msgspec
 from litestar import Request, Response, get
@@ -14,7 +13,7 @@ from ...projections import project_view, waiting
 from ...projections.waiting import WaitingDetail, WaitingItem, WaitingKind, WaitingRun, WaitsForWhom
 from ..access import InvalidProjectId, is_uuid
 from ..problems import refusals
-from ..reading import DEFAULT_PAGE, Limit, Reads, only_once
+from ..reading import DEFAULT_PAGE, Limit, Reads, link_to, only_once
 from .requests import RequestToSend, requests_for, summary_of
 
 ProjectId: TypeAlias = Annotated[str | None, QueryParameter(description="Only what waits in this project.")]
@@ -68,11 +67,7 @@ def list_waiting(
     page = found[:limit]
     may = {row.project_id: _may_answer(reading, row.project_id) for _, _, row in page}
     body = [_shown(row, item, may_answer=may[row.project_id]) for _, item, row in page]
-    headers = dict[str, str]()
-    if len(found) > limit:
-        asked = {**request.query_params.dict(), "after": [page[-1][0]]}
-        headers["Link"] = f'<{request.url.path}?{urlencode(asked, doseq=True)}>; rel="next"'
-    return Response(body, headers=headers)
+    return Response(body, headers=link_to(request, after=page[-1][0]) if len(found) > limit else {})
 
 
 def waiting_kinds(reading: Reads, project_id: str) -> dict[str, list[WaitingKind]]:
