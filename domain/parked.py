@@ -8,7 +8,10 @@ from .work_plan import SATISFIED, SETTLED, Subtask
 
 
 class RecoveryExhausted(Rejected):
-    """Every subtask that would have to start anew has used its budget. Nothing was changed."""
+    """
+    Every subtask that would have to start anew has used its budget. Nothing was changed. Cancel the run and retry it: a new
+    run goes on from what its agents have committed.
+    """
 
     code = "steering_recovery_exhausted"
 

@@ -40,13 +40,13 @@ class Client:
 
     def get(self, path: str) -> Any:
         """Return what is there. Raises Refused."""
-        return self._answer("GET", path, headers={"Steersman-Min-Position": self._position})
+        return self._told(self._read(path))
 
     def pages(self, path: str) -> Iterator[Any]:
         """Give every element of a list, page after page. Raises Refused."""
         following: str | None = path
         while following is not None:  # ends: a list does
-            response = self._sent("GET", following, headers={"Steersman-Min-Position": self._position})
+            response = self._read(following)
             yield from self._told(response)
             following = response.links.get("next", {}).get("url")
 
@@ -146,8 +146,14 @@ class Client:
         except UnicodeError as error:
             raise Refused(f"{self._connection.url} cannot be reached: {error}") from error
 
-    def _answer(self, method: str, path: str, **request: Any) -> Any:
-        return self._told(self._sent(method, path, **request))
+    def _read(self, path: str) -> httpx.Response:
+        """Return what is there, once the service's views show what this client has done."""
+        until = time.monotonic() + TIMEOUT_SECONDS
+        while True:  # ends: after so many seconds
+            response = self._sent("GET", path, headers={"Steersman-Min-Position": self._position})
+            lags = response.status_code == 503 and _word(response) == "position_not_reached"
+            if not lags or time.monotonic() >= until:  # the service has waited before it said so
+                return response
 
     def _sent(self, method: str, path: str, **request: Any) -> httpx.Response:
         try:

@@ -206,7 +206,7 @@ def _asked(row: WaitingRun, fact: Fact) -> tuple[str, WaitingItem] | None:
         case OutcomeSpecDrafted() as event:
             return SPEC, _item(fact, event.spec_id, "outcome_spec", _spec(event))
         case AssemblyBlocked() as event:
-            return BLOCKED, _item(fact, f"{row.run_id}/blocked", "blocked", _blocked(event))
+            return BLOCKED, _item(fact, f"blocked-{fact.position}", "blocked", _blocked(event))
         case DirectiveMoved(work_plan_id=None) as event:
             detail = WaitingDetail(
                 directive_id=event.directive_id,

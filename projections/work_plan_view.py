@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import msgspec
 
 from ..domain.event import Fact
-from ..domain.work_plan import PlannedSubtask, SubtaskMoved, WorkPlanMade
+from ..domain.work_plan import PlannedSubtask, SubtaskFailed, SubtaskMoved, WorkPlanMade
 from .standing import Standing, after
 from .view import Rows, View, deleted_run
 
-VERSION = 3
+VERSION = 4
 
 
 class SubtaskRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -24,6 +24,9 @@ class SubtaskRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     isolation: str
     status: str
     child_run_id: str | None
+    #: Why it has no result, or starts anew: in a word, where that is known, and in the last words of its agent.
+    cause: str | None = None
+    reason: str | None = None
 
 
 class DependencyRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -121,6 +124,8 @@ def _moved(subtasks: tuple[SubtaskRow, ...], event: SubtaskMoved) -> tuple[Subta
             child_run_id=event.child_run_id,
             assigned_agent=event.assigned_agent,
             selected_model_id=event.selected_model_id,
+            cause=event.cause if isinstance(event, SubtaskFailed) else None,
+            reason=event.reason.value if event.reason else None,
         )
         for part in subtasks
     )

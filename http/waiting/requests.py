@@ -66,7 +66,11 @@ def _requests(row: WaitingRun, item: WaitingItem) -> Iterator[tuple[str, dict[st
         case "blocked":
             redirect = {"kind": "redirect", "instruction": ""}
             yield f"{run}/steer", redirect, "have the parts without a result done again: say in `instruction` how"
-            yield f"{run}/steer", {"kind": "stop"}, "stop the run"
+            yield (
+                f"{run}/cancel",
+                None,
+                "stop the run; tried again it is a new one that goes on from what was committed",
+            )
 
 
 def summary_of(row: WaitingRun, item: WaitingItem) -> str:
