@@ -24,9 +24,10 @@ class SubtaskRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     isolation: str
     status: str
     child_run_id: str | None
-    #: Why it has no result, or starts anew: in a word, where that is known, and in the last words of its agent.
-    cause: str | None = None
-    reason: str | None = None
+    #: Why it has no result, or starts anew: in a word, where that is known, and in the last words of its agent. Left out
+    #: where there is nothing to say.
+    cause: str | msgspec.UnsetType = msgspec.UNSET
+    reason: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class DependencyRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -124,8 +125,8 @@ def _moved(subtasks: tuple[SubtaskRow, ...], event: SubtaskMoved) -> tuple[Subta
             child_run_id=event.child_run_id,
             assigned_agent=event.assigned_agent,
             selected_model_id=event.selected_model_id,
-            cause=event.cause if isinstance(event, SubtaskFailed) else None,
-            reason=event.reason.value if event.reason else None,
+            cause=(isinstance(event, SubtaskFailed) and event.cause) or msgspec.UNSET,
+            reason=(event.reason is not None and event.reason.value) or msgspec.UNSET,
         )
         for part in subtasks
     )

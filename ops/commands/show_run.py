@@ -31,8 +31,12 @@ def show(run: str, as_json: bool) -> None:
         plan = client.get(f"{path}/work-plan") if has_plan else None
         children: list[dict[str, Any]] = client.get(f"{path}/children") if is_coordinator else []
         waits = waiting_items(client, run_id=found["run_id"])
+        # What can be made of a run that has failed waits for nobody in particular.
+        ways_out: list[dict[str, Any]] = []
+        if found["status"] in ("failed", "merge_failed"):
+            ways_out = client.get(f"{path}/explain")["waits"]
     if as_json:
-        print_json({"run": found, "work_plan": plan, "children": children, "waiting": waits})
+        print_json({"run": found, "work_plan": plan, "children": children, "waiting": waits, "ways_out": ways_out})
         return
     _print_run(found)
     if plan:
@@ -42,6 +46,11 @@ def show(run: str, as_json: bool) -> None:
     for item in waits:
         click.echo("")
         print_item(item)
+    for way in ways_out:
+        click.echo("")
+        click.echo(plain(way["what"]))
+        if way["request"] and way["request"].endswith("/retry"):
+            click.echo(f"    steersman retry {found['run_id']}")
 
 
 def _print_run(run: Mapping[str, Any]) -> None:

@@ -140,12 +140,18 @@ def test_why_a_run_stands_still_is_said_with_the_agents_last_words_and_so_is_the
     assert words in told
     assert f'steersman retry {run["run_id"]} "…"' in told
     assert person.waits() == ["blocked"]
+    assert words in person.says("runs", "explain", run["run_id"])
+    lines = [json.loads(line) for line in person.service.log.splitlines() if run["run_id"] in line]
+    (lost,) = [line for line in lines if line["event"] == "a part of a plan has no result"]
+    assert words in lost["error"]
     # Its agent has failed as often as it may, so the run cannot go on; the way out is told, and is one.
     refused = person.says("retry", run["run_id"], "Once more.", expect=1)
     assert "Cancel the run and retry it" in refused
     assert "cancelled" in person.says("cancel", run["run_id"])
     person.says("runs", "watch", run["run_id"], "--until-waits", expect=7)
+    assert f"steersman retry {run['run_id']}" in person.says("show", run["run_id"])
     again = person.json("retry", run["run_id"], "--wait", expect=WAITS_FOR_YOU)["run"]
+    assert again["run_id"] in person.says("show", run["run_id"])
     assert again["retried_from"] == run["run_id"]
     person.says("cancel", again["run_id"])
 
