@@ -206,6 +206,17 @@ def test_whoever_has_several_gates_names_the_one_that_they_mean(person: Person) 
     assert set(person.repository.files) == {"README.md", "b.txt"}
 
 
+def test_agents_are_tried_out_and_what_one_lacks_is_said(shared_service: Service) -> None:
+    beside = ("--data", shared_service.data, "--check")
+    assert "opened a session" in steersman("agents", "rehearsal", *beside, **shared_service.variables)
+    told = steersman("agents", "rehearsal", "missing", "leaver", *beside, expect=1, **shared_service.variables)
+    assert "'steersman-no-such-agent' is not on PATH" in told
+    assert "agent_exited" in told
+    assert "leaver, missing: see above." in told
+    assert "names no agent nobody" in steersman("agents", "nobody", *beside, expect=1, **shared_service.variables)
+    assert not [home for home in (shared_service.data / "homes").iterdir() if home.name.startswith("check-")]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_are_told_how_to_complete(shell: str) -> None:
     assert "_STEERSMAN_COMPLETE" in steersman("completion", shell)
