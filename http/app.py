@@ -41,6 +41,7 @@ from .authentication import BearerAuthentication
 from .cut_short import told_when_cut_short
 from .given import Services
 from .idempotency import asking_over
+from .manners import PoliteApp, refuse_unknown_parameters
 from .metrics import Metrics
 from .problems import FINDINGS, HANDLERS
 from .reading import provide_reading
@@ -161,11 +162,12 @@ def create_app(services: Services, measured: Metrics | None = None, role: str = 
     dependencies = {name: _provide(value) for name, value in given.items()}
     dependencies["reading"] = Provide(provide_reading, sync_to_thread=False)
     dependencies["asking"] = Provide(asking_over(services, access, measured), sync_to_thread=False)
-    return Litestar(
+    return PoliteApp(
         route_handlers=[Router("/", route_handlers=WORKER_ROUTES if role == "worker" else ROUTES)],
         dependencies=dependencies,
         exception_handlers=HANDLERS,
         middleware=[told_when_cut_short, DefineMiddleware(BearerAuthentication, services=services)],
+        before_request=refuse_unknown_parameters,
         before_send=[measured.count],
         request_max_body_size=services.settings.max_body_bytes,
         openapi_config=openapi.config(services.settings.version),

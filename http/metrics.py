@@ -41,6 +41,8 @@ OLDEST = "ge1h"
 #: No more directives than these are counted, the oldest first: the page has to stay cheap.
 MOST_DIRECTIVES = 5_000
 PAGE = 500
+#: Without its character set, which is added to every text.
+MEDIA_TYPE = CONTENT_TYPE_LATEST.partition("; charset")[0]
 #: Nor is more looked through for what waits than these runs, the newest first.
 MOST_OPEN_RUNS = 5_000
 
@@ -231,4 +233,4 @@ def _waiting(views: Views) -> Iterator[WaitingItem]:
 @get("/metrics", sync_to_thread=True, opt=PUBLIC, include_in_schema=False)
 def metrics_page(services: Given, metrics: NamedDependency[SkipValidation[Metrics]]) -> Response[bytes]:
     """Return the metrics in Prometheus' text format."""
-    return Response(metrics.render(services), media_type=CONTENT_TYPE_LATEST)
+    return Response(metrics.render(services), media_type=MEDIA_TYPE)
