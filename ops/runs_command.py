@@ -14,7 +14,7 @@ from .commands.following import follow, resumable
 from .commands.show_run import show
 from .event_words import in_words
 from .output import plain, print_json, print_table
-from .settings import json_option, read_connection
+from .settings import client_options, read_connection
 from .sse import ServerSent
 
 
@@ -31,7 +31,7 @@ command.add_command(show)
 @click.option("--status", help="Only runs in this status.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="How many at most.")
 @click.option("--waiting", is_flag=True, help="Only runs in which something waits for somebody.")
-@json_option
+@client_options
 def ls(project: str | None, status: str | None, waiting: bool, limit: int, as_json: bool) -> None:
     """List coordinator runs, the newest first."""
     asked = {"project_id": project, "status": status, "waiting": "true" if waiting else None}
@@ -48,7 +48,7 @@ def ls(project: str | None, status: str | None, waiting: bool, limit: int, as_js
 @click.argument("run", metavar="ID")
 @click.option("--after", type=click.IntRange(min=0), default=0, help="The last event id that you have.")
 @click.option("--until-waits", is_flag=True, help="End where something of the run waits for somebody, with 8.")
-@json_option
+@client_options
 def watch(run: str, after: int, until_waits: bool, as_json: bool) -> None:
     """
     Follow a run's feed to its end, also across restarts of the service.
@@ -73,7 +73,7 @@ def watch(run: str, after: int, until_waits: bool, as_json: bool) -> None:
 
 @command.command()
 @click.argument("run", metavar="ID")
-@json_option
+@client_options
 def explain(run: str, as_json: bool) -> None:
     """Say what a run waits for, and for whom."""
     with Client(read_connection()) as client:

@@ -6,7 +6,7 @@ import click
 
 from ..client import Client, path_part
 from ..output import print_json
-from ..settings import json_option, read_connection
+from ..settings import client_options, read_connection
 from .decide import key_option, named
 from .finding import find_item, run_path
 
@@ -16,7 +16,7 @@ ASKED = ("tool", "shell")
 @click.command()
 @click.argument("words", nargs=-1, required=True, metavar="[ID] ANSWER")
 @key_option
-@json_option
+@client_options
 def answer(words: tuple[str, ...], key: str | None, as_json: bool) -> None:
     """Answer an agent's question. ID: of the question, its run or its child run; without it the one that waits."""
     word, said = named(words)
@@ -37,7 +37,7 @@ def answer(words: tuple[str, ...], key: str | None, as_json: bool) -> None:
     help="This call; the same tool and address in this child run; with any address; every tool in all of the run.",
 )
 @key_option
-@json_option
+@client_options
 def allow(asked: str | None, scope: str, key: str | None, as_json: bool) -> None:
     """Let an agent use a tool, or run a command. ID: of the request or its run; without it the one that waits."""
     with Client(read_connection()) as client:
@@ -52,7 +52,7 @@ def allow(asked: str | None, scope: str, key: str | None, as_json: bool) -> None
 @click.command()
 @click.argument("asked", required=False, metavar="[ID]")
 @key_option
-@json_option
+@client_options
 def deny(asked: str | None, key: str | None, as_json: bool) -> None:
     """Deny an agent a tool or a command; it goes on without. ID: of the request or its run; else the one that waits."""
     with Client(read_connection()) as client:

@@ -9,7 +9,7 @@ import click
 from ..client import Client, path_part
 from ..output import print_json
 from ..refused import Refused
-from ..settings import json_option, read_connection
+from ..settings import client_options, read_connection
 from .finding import find_item, find_run, run_path, waiting_items
 from .start_run import wait_for
 
@@ -27,7 +27,7 @@ run_argument = click.argument("run", required=False)
 @click.option("--tree", help="The tree that you have seen: another one is not approved.")
 @wait_option
 @key_option
-@json_option
+@client_options
 def approve(run: str | None, tree: str | None, wait: bool, key: str | None, as_json: bool) -> None:
     """Approve the assembled work of RUN, which merges it, or what its goal is taken to mean. RUN: the one that waits."""
     with Client(read_connection()) as client:
@@ -46,7 +46,7 @@ def approve(run: str | None, tree: str | None, wait: bool, key: str | None, as_j
 @run_argument
 @click.option("--reason", default="", help="Why: it is kept with the decision.")
 @key_option
-@json_option
+@client_options
 def decline(run: str | None, reason: str, key: str | None, as_json: bool) -> None:
     """Decline the assembled work of RUN: nothing is merged, and the run ends. RUN: the one that waits."""
     with Client(read_connection()) as client:
@@ -61,7 +61,7 @@ def decline(run: str | None, reason: str, key: str | None, as_json: bool) -> Non
 @click.option("--file", "files", multiple=True, help="A file that it is about; may be given many times.")
 @wait_option
 @key_option
-@json_option
+@client_options
 def changes(words: tuple[str, ...], files: tuple[str, ...], wait: bool, key: str | None, as_json: bool) -> None:
     """Ask for changes of the assembled work, or of what the goal is taken to mean: its authors go on where they were."""
     run, feedback = named(words)
@@ -82,7 +82,7 @@ def changes(words: tuple[str, ...], files: tuple[str, ...], wait: bool, key: str
 @click.argument("words", required=False, metavar="[HOW]")
 @wait_option
 @key_option
-@json_option
+@client_options
 def retry(run: str, words: str | None, wait: bool, key: str | None, as_json: bool) -> None:
     """Try again what of RUN failed, is blocked or could not be carried out. HOW tells its agents what to do otherwise."""
     with Client(read_connection()) as client:
@@ -110,7 +110,7 @@ def retry(run: str, words: str | None, wait: bool, key: str | None, as_json: boo
 @click.command()
 @click.argument("run")
 @key_option
-@json_option
+@client_options
 def cancel(run: str, key: str | None, as_json: bool) -> None:
     """Stop everything that is at work for RUN, and keep its record."""
     with Client(read_connection()) as client:
@@ -127,7 +127,7 @@ def cancel(run: str, key: str | None, as_json: bool) -> None:
 @click.option("--child", help="Only this child run.")
 @wait_option
 @key_option
-@json_option
+@client_options
 def steer(run: str, kind: str, words: str, child: str | None, wait: bool, key: str | None, as_json: bool) -> None:
     """Correct RUN while it works: stop it, send its agents WORDS, redirect them, or amend what they have to do."""
     with Client(read_connection()) as client:

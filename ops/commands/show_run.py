@@ -8,7 +8,7 @@ import click
 from ..client import Client
 from ..output import plain, print_json, print_table
 from ..refused import Refused
-from ..settings import json_option, read_connection
+from ..settings import client_options, read_connection
 from .finding import find_run, run_path, waiting_items
 from .screen import coloured, show_long
 from .show_waiting import print_item
@@ -20,7 +20,7 @@ LOST = ("failed", "blocked", "rai_flagged")
 
 @click.command()
 @click.argument("run", metavar="ID")
-@json_option
+@client_options
 def show(run: str, as_json: bool) -> None:
     """Show a run: how it stands, what waits in it, its plan, its child runs, and why what failed has failed."""
     with Client(read_connection()) as client:
@@ -91,7 +91,7 @@ def _print_causes(subtasks: Sequence[Mapping[str, Any]]) -> None:
 
 @click.command()
 @click.argument("run", metavar="ID")
-@json_option
+@client_options
 def diff(run: str, as_json: bool) -> None:
     """Show what a run has changed: the assembled work of a coordinator run, or that of one child run."""
     with Client(read_connection()) as client:

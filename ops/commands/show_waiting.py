@@ -7,7 +7,7 @@ import click
 
 from ..client import Client
 from ..output import plain, print_json
-from ..settings import json_option, read_connection
+from ..settings import client_options, read_connection
 from .finding import find_run, waiting_items
 from .screen import age, coloured
 
@@ -19,7 +19,7 @@ KINDS = ("gate", "outcome_spec", "tool", "shell", "question", "needs_attention",
 @click.option("--project", help="Only what waits in this project, by its id.")
 @click.option("--kind", type=click.Choice(KINDS), help="Only what is of this kind.")
 @click.option("--mine", is_flag=True, help="Only what waits in runs that you have started.")
-@json_option
+@client_options
 def command(run: str | None, project: str | None, kind: str | None, mine: bool, as_json: bool) -> None:
     """List what waits for somebody, in all your projects or in one RUN, the oldest first, and how to answer it."""
     with Client(read_connection()) as client:

@@ -12,7 +12,7 @@ from ..client import Client, path_part
 from ..event_words import in_words
 from ..output import note, plain, print_json
 from ..refused import Refused, RefusedByService
-from ..settings import json_option, read_connection
+from ..settings import client_options, read_connection
 from ..sse import ServerSent
 from .finding import run_path, waiting_items
 from .following import WAITS_FOR_YOU, begun_with, conclusion, follow, resumable
@@ -45,7 +45,7 @@ MAX_NAME = 200
 @click.option("--define", is_flag=True, help="Have what the goal means written down, and confirmed by you, first.")
 @click.option("--wait", is_flag=True, help="Follow the run to where it waits for you, or to its end.")
 @click.option("--key", help="The key of a start whose outcome was unknown: it is carried out once.")
-@json_option
+@client_options
 def command(
     words: tuple[str, ...],
     repo: Path,

@@ -206,6 +206,18 @@ def test_whoever_has_several_gates_names_the_one_that_they_mean(person: Person) 
     assert set(person.repository.files) == {"README.md", "b.txt"}
 
 
+def test_the_service_and_the_token_can_be_named_with_each_command(person: Person) -> None:
+    named = ("--server", person.service.url, "--token", person.variables["STEERSMAN_TOKEN"])
+    for command in (("runs", "ls"), ("waiting",)):
+        assert steersman(*command, *named, "--json", STEERSMAN_SERVER_URL="http://127.0.0.1:9").strip() == "[]"
+
+
+def test_an_address_that_there_is_not_is_not_said_to_be_reached_by_others(tmp_path: Path) -> None:
+    told = steersman("serve", "--host", "nosuchhost.invalid", "--port", 0, "--data", tmp_path / "data", expect=1)
+    assert "cannot be listened on" in told
+    assert "other machines" not in told
+
+
 def test_agents_are_tried_out_and_what_one_lacks_is_said(shared_service: Service) -> None:
     beside = ("--data", shared_service.data, "--check")
     assert "opened a session" in steersman("agents", "rehearsal", *beside, **shared_service.variables)
