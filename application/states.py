@@ -51,11 +51,13 @@ class States:
         #: What the batch that is being decided has made of them.
         self._batch: dict[str, Run] = {}
         self._project_batch: dict[str, Project] = {}
+        #: How far facts of the batch went in runs that were not kept: whoever reads one meanwhile may have read too early.
+        self._passed_by: dict[str, int] = {}
 
     def read(self, root: str) -> Run:
         """Return the run as the log has it now, whoever asks. Raises Undecodable, LogUnavailable."""
         with self._lock:
-            if not self._kept:
+            if self._is_empty():
                 self._position = self._log.head()
             # Before the head is asked for: what is kept then has everything up to that head.
             run, position = self._kept.get(root), self._position
@@ -91,22 +93,26 @@ class States:
     def load(self, root: str) -> None:
         """On return the run is kept, as far as it was stored when this was called. Raises Undecodable, LogUnavailable."""
         with self._lock:
-            if not self._kept:
+            if self._is_empty():
                 self._position = self._log.head()
-            run = self._kept.get(root)
+            run, position = self._kept.get(root), self._position
             if run is not None and run.project_id in self._projects:
                 self._kept.move_to_end(root)
                 return
-        # Nobody stores anything through this process meanwhile: all up to `_position` is there to be read.
         run = run or self._folded(root, None)
         project = self._projects.get(run.project_id) or self._folded_project(run.project_id)
         with self._lock:
+            # A reader who found nothing kept may have skipped what others stored since: these have all up to here.
+            self._position = min(self._position, position)
             self._keep(root, run)
             self._projects[run.project_id] = project
 
     def meet(self, position: int, read: Read, limit: int | None = None) -> bool:
         """On True what is kept is as of the head; see States of the port."""
-        if self._kept and position > self._position:
+        with self._lock:
+            if self._is_empty():
+                self._position = position
+        if position > self._position:
             if limit is not None and position - self._position > limit:
                 return False
             try:
@@ -137,7 +143,9 @@ class States:
             if fact.root_sequence is None or fact.event.OUTPUT:
                 continue
             run = changed.get(root) or self.now(root)
-            if run is not None and run.root_sequence < fact.root_sequence:
+            if run is None:
+                self._passed_by[root] = fact.root_sequence
+            elif run.root_sequence < fact.root_sequence:
                 changed[root] = evolve(run, fact)
         self._batch.update(changed)
         self._project_batch.update(projects)
@@ -167,6 +175,7 @@ class States:
         """Keep what the batch has made of the states; None: nobody knows, so keep nothing at all."""
         batch, self._batch = self._batch, {}
         projects, self._project_batch = self._project_batch, {}
+        passed_by, self._passed_by = self._passed_by, {}
         if position is None:
             self._forget_all()
             return
@@ -174,12 +183,20 @@ class States:
             for root, run in batch.items():
                 if root in self._kept:
                     self._keep(root, run)
+            for root, root_sequence in passed_by.items():
+                run = self._kept.get(root)
+                if run is not None and run.root_sequence < root_sequence:
+                    del self._kept[root]
             self._projects.update(projects)
             self._position = position
             while len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
             if len(self._projects) > MAX_KEPT:
                 self._projects.clear()
+
+    def _is_empty(self) -> bool:
+        """Whether nothing is kept that would have to be taken to the head."""
+        return not (self._kept or self._projects)
 
     def _keep(self, root: str, run: Run) -> None:
         if run.exists:

@@ -9,6 +9,7 @@ from litestar.middleware import DefineMiddleware
 from . import (
     approvals,
     assembly,
+    assembly_files,
     diagnostics,
     events,
     explain,
@@ -94,8 +95,8 @@ ROUTES = (
     project_workspace.list_workspace_refs,
     project_workspace.list_workspace,
     project_workspace.show_workspace_file,
-    assembly.list_files,
-    assembly.show_file,
+    assembly_files.list_files,
+    assembly_files.show_file,
     assembly.review_run,
     run_actions.review,
     run_actions.commit,

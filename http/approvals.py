@@ -16,8 +16,8 @@ from ..domain.asking import Scope
 from ..domain.event import Draft, Fact
 from ..domain.run import Run
 from .access import RunPlace
-from .assembly import UseCoordinator
 from .idempotency import Asking, Asks, Command
+from .one_run import UseCoordinator
 from .problems import refusals
 
 Id = Annotated[str, Meta(min_length=1, max_length=200)]

@@ -12,9 +12,9 @@ from ..application.log_port import EventLog, Undecodable
 from ..domain.event import Fact
 from ..domain.rejected import NotFound
 from ..projections.timeline import LogEntry, TimelineEntry, log_entry, timeline_entry
+from .one_run import run_row
 from .problems import refusals
 from .reading import MAX_PAGE, Reads, only_once
-from .runs import run_row
 
 PAGE = 500
 DEFAULT_LIMIT = 500

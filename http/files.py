@@ -18,10 +18,11 @@ from ..application.git_port import (
 from ..application.look import looked
 from ..domain.rejected import NotFound, Rejected
 from ..projections.run_detail import RunDetail
-from .assembly import FileNotFound, checked_path, compared
+from .assembly_files import compared
+from .one_run import run_row
 from .problems import refusals
 from .reading import Reads, only_once
-from .runs import run_row
+from .repository_paths import FileNotFound, checked_path
 
 T = TypeVar("T")
 

@@ -1,6 +1,7 @@
 """What a handler may ask for; app.py provides it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -73,6 +74,14 @@ class Subscription(Protocol):
 
     def close(self) -> None:
         """Take no more frames. Closing twice is no fault."""
+        ...
+
+
+class CommandTimer(Protocol):
+    """What measures commands."""
+
+    def command(self) -> AbstractContextManager[None]:
+        """Measure what is done in the block, unless an error ends it."""
         ...
 
 

@@ -5,9 +5,9 @@ from litestar.params import FromPath
 
 from ..projections import graph, work_plan_view
 from ..projections.graph import GraphDescriptor
+from .one_run import run_row
 from .problems import refusals
 from .reading import Reads
-from .runs import run_row
 
 
 @get("/api/runs/{run_id:str}/graph", sync_to_thread=True, responses=refusals(403, 404))

@@ -22,8 +22,7 @@ from ..application.run_log import Decision
 from ..domain.event import Fact
 from ..domain.rejected import Invalid, Rejected
 from .access import Access
-from .given import Principal, Services
-from .metrics import Metrics
+from .given import CommandTimer, Principal, Services
 
 _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 #: The header of an answer that was given before.
@@ -144,7 +143,7 @@ class Asking:
         access: Access,
         principal: Principal,
         in_flight: InFlight,
-        metrics: Metrics,
+        timer: CommandTimer,
         denials: Denials,
         answers: "Answers",
         key: IdempotencyKey | None,
@@ -157,7 +156,7 @@ class Asking:
         self.key = key
         self.body = body
         self._in_flight = in_flight
-        self._metrics = metrics
+        self._timer = timer
         self._denials = denials
         self._answers = answers
         self._traceparent = traceparent
@@ -177,7 +176,7 @@ class Asking:
             self.access,
             self.principal,
             self._in_flight,
-            self._metrics,
+            self._timer,
             self._denials,
             self._answers,
             key,
@@ -221,7 +220,7 @@ class Asking:
         *told* is kept for the repetitions of the request; what is kept of an earlier one is returned as a response. Raises
         what `once` raises, and what the decision raises.
         """
-        with self.held(), self._metrics.command():
+        with self.held(), self._timer.command():
             by, runs = self._caller(self.key), self.services.runs
             outcome = await self._answers.of(lambda tell: runs.submit(root, decision, by, tell, lambda _, __: told))
         if isinstance(outcome, AlreadyAnswered) and self.key is not None:
@@ -241,7 +240,7 @@ class Asking:
 
     def _carry_out(self, carry_out: Callable[[Command], Sequence[Fact]], location: str | None) -> Response[bytes]:
         command = Command(self._caller(self.key), At(self.services.clock.now()))
-        with self._metrics.command():
+        with self._timer.command():
             facts = carry_out(command)
         assert command.told is not None
         position = facts[-1].position if facts else self.services.log.head()
@@ -266,7 +265,7 @@ def response_of(told: Answer, position: int, location: str | None = None) -> Res
     return Response(told.body, status_code=told.status, media_type="application/json", headers=headers)
 
 
-def asking_over(services: Services, access: Access, metrics: Metrics) -> Callable[..., Asking]:
+def asking_over(services: Services, access: Access, timer: CommandTimer) -> Callable[..., Asking]:
     """
     Return what provides the handlers of POSTs with what they need.
 
@@ -297,7 +296,7 @@ def asking_over(services: Services, access: Access, metrics: Metrics) -> Callabl
                 method=request.method, path=path, key=idempotency_key, body_digest=sha256(body).hexdigest()
             )
         found = traceparent if _TRACEPARENT.fullmatch(traceparent) else None
-        return Asking(services, access, request.user, in_flight, metrics, denials, answers, key, found, body)
+        return Asking(services, access, request.user, in_flight, timer, denials, answers, key, found, body)
 
     return provide_asking
 

@@ -14,9 +14,9 @@ from ..domain.orchestration import StartRun
 from ..domain.planning import ProposedSubtask
 from ..domain.rejected import Invalid
 from .access import InvalidProjectId, is_uuid
+from .field_types import ModelId
 from .idempotency import Asks, Command
 from .problems import refusals
-from .projects import ModelId
 
 StartMode = Literal["direct", "define_outcome"]
 

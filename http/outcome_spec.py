@@ -18,9 +18,9 @@ from ..domain.rejected import NotFound
 from ..domain.run import Run
 from ..projections import run_detail
 from .access import RunPlace
-from .assembly import UseCoordinator
 from .given import Services
 from .idempotency import Asking, Asks, Command
+from .one_run import UseCoordinator
 from .problems import refusals
 from .reading import Reads
 

@@ -12,9 +12,9 @@ from ..domain.run import TERMINAL
 from ..projections import project_view, run_list, token_usage
 from ..projections.run_list import RunSummary
 from ..projections.token_usage import TokenUsage
+from .one_run import run_row
 from .problems import refusals
 from .reading import MAX_PAGE, Reads
-from .runs import run_row
 from .waiting.items import waiting_kinds
 
 #: How many runs are listed where the newest are shown.

@@ -18,11 +18,11 @@ from ..domain.project_changes import ProviderSettings
 from ..domain.project_facts import ProjectRole
 from ..domain.rejected import Invalid, ProjectNotFound, Rejected
 from ..projections import run_list
+from .field_types import ModelId
 from .idempotency import Asking, Asks, Command
+from .one_run import settled
 from .problems import NO_CONTENT, refusals
-from .projects import ModelId
 from .reading import MAX_PAGE, Reads
-from .run_life import settled
 
 REFUSALS = refusals(403, 404, 409, 413, 422)
 

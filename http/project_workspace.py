@@ -13,10 +13,10 @@ from ..application.look import looked
 from ..domain.git import RUN_BRANCHES
 from ..domain.rejected import NotFound, RunNotFound
 from .access import Access, is_uuid
-from .assembly import FileNotFound
 from .files import wanted_path
 from .problems import refusals
 from .reading import Reads, only_once
+from .repository_paths import FileNotFound
 
 Ref: TypeAlias = Annotated[
     str | None,

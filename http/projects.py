@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 import msgspec
@@ -23,12 +23,11 @@ from ..domain.rejected import Invalid, ProjectNotFound
 from ..projections import project_view, run_list
 from ..projections.project_view import ProjectView
 from ..projections.run_list import RunSummary
+from .field_types import ModelId
 from .idempotency import Asking, Asks, Command
 from .problems import refusals
 from .reading import DEFAULT_PAGE, MAX_PAGE, Before, Limit, Reads, only_once
 from .waiting.items import waiting_kinds
-
-ModelId: TypeAlias = Annotated[str, Meta(max_length=200)]
 
 
 class BuildTest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

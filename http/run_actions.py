@@ -24,8 +24,8 @@ from .assembly import ReviewRequest, changes, decision
 from .decided import telling_the_winner
 from .etags import IfMatch, check
 from .idempotency import Asking, Asks, Command
+from .one_run import coordinator, settled
 from .problems import refusals
-from .run_life import coordinator, settled
 
 MAX_COMMENT_CHARACTERS = 8_000
 PAGE = 500

@@ -1,7 +1,6 @@
 """What becomes of a run's record: cancelled, put aside, tried again, or deleted for good."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -16,12 +15,9 @@ from ..domain.event import Draft, Fact
 from ..domain.retry import RETRYABLE
 from ..domain.run import Run
 from ..domain.steering import RunNotSteerable
-from .access import RunPlace
-from .assembly import UseCoordinator
-from .idempotency import Asking, Asks, Command, directive_id
+from .idempotency import Asks, Command, directive_id
+from .one_run import coordinator, settled
 from .problems import NO_CONTENT, refusals
-
-POLL_SECONDS = 0.05
 
 
 class CancelledBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,20 +156,3 @@ def delete_one(run_id: FromPath[str], asking: Asks) -> Response[None]:
 
     position = asking.once(carry_out).headers["Steersman-Position"]
     return Response(None, status_code=204, headers={"Steersman-Position": position})
-
-
-def coordinator(asking: Asking, run_id: str) -> RunPlace:
-    """Return the coordinator run that whoever asks may change. Raises UseCoordinator for a child."""
-    place = asking.access.run(asking.principal, run_id, change=True)
-    if not place.is_coordinator:
-        raise UseCoordinator(coordinator_run_id=place.root)
-    return place
-
-
-def settled(asking: Asking, root: str, holds: Callable[[Run], bool]) -> Run:
-    """Return the run once this holds of it, or as it is when that takes too long for an answer, or we are to end."""
-    until = time.monotonic() + asking.services.settings.effect_seconds
-    while not holds(run := asking.services.runs.run(root)) and time.monotonic() < until:
-        if asking.services.draining.wait(POLL_SECONDS):
-            break
-    return run

@@ -12,13 +12,14 @@ from msgspec import Meta
 
 from ..application.git_port import Repositories
 from ..application.look import WorkspaceUnavailable, looked
-from ..domain.rejected import NotFound, RunNotFound
-from ..projections import children_view, run_detail, waiting, work_plan_view
+from ..domain.rejected import NotFound
+from ..projections import children_view, waiting, work_plan_view
 from ..projections.children_view import ChildView
 from ..projections.run_detail import RunDetail
 from ..projections.waiting import WaitingKind
 from ..projections.work_plan_view import WorkPlanView
 from .etags import etag
+from .one_run import run_row
 from .problems import refusals
 from .reading import Reads
 from .waiting.items import kinds_of
@@ -72,15 +73,6 @@ def list_children(run_id: FromPath[str], reading: Reads) -> list[ChildView]:
     """List the child runs of a coordinator run, each beside its subtask, by subtask id."""
     place = reading.access.run(reading.principal, run_id)
     return [children_view.shown(row) for _, row in reading.rows(children_view.VIEW, place.run_id)]
-
-
-def run_row(reading: Reads, run_id: str, *, hides: bool = False) -> RunDetail:
-    """Return the row of a run that the caller may see. Raises InvalidRunId, RunNotFound, Forbidden."""
-    place = reading.access.run(reading.principal, run_id, hides=hides)
-    row = reading.row(run_detail.VIEW, place.run_id)
-    if row is None:
-        raise RunNotFound
-    return row
 
 
 def _diff_of(row: RunDetail, repositories: Repositories) -> str | None:

@@ -20,11 +20,11 @@ from ..domain.run import Run
 from ..domain.steering import DirectiveNotFound, SteeringInvalid, SteerRun
 from ..projections.timeline import frame
 from .access import RunPlace
-from .assembly import UseCoordinator
 from .decided import telling_the_winner
 from .etags import IfMatch, check
 from .given import Services
 from .idempotency import Asking, Asks, Command, directive_id
+from .one_run import UseCoordinator
 from .problems import refusals
 from .reading import Reads
 

@@ -187,8 +187,8 @@ class Reader:
             if may_be_over and await self._in_thread(partial(self._source.is_over, cursor)):
                 yield DONE
                 return
-            # A silent feed looks again now and then: an ending that was overlooked would keep its client for ever.
-            may_be_over = not await self._wait()
+            # A silent feed looks into the log again now and then: what was overlooked would keep its client for ever.
+            is_behind = may_be_over = not await self._wait()
 
     async def _shown(self, subscription: Subscription) -> Sequence[Sent]:
         if self._source.shows_at_once:

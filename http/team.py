@@ -15,9 +15,9 @@ from ..domain.project import AddMember, MemberAdded
 from ..domain.project_changes import member_of
 from ..domain.rejected import NotFound
 from ..domain.team import ROLES, Member, Role, next_name
+from .field_types import ModelId
 from .idempotency import Asks, Command
 from .problems import refusals
-from .projects import ModelId
 from .reading import Reads
 
 

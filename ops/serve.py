@@ -1,5 +1,6 @@
 """`steersman serve`: the service, until it is told to end."""
 
+import faulthandler
 import ipaddress
 import os
 import resource
@@ -56,8 +57,11 @@ def command(host: str, port: int, data: Path | None, role: Role, agents_file: Pa
 
     The first line on standard output is {"url": …, "data": …}, printed as soon as requests are accepted.
     Logs are JSON lines on standard error. SIGTERM or SIGINT ends it; what it was doing, the next start goes on with.
+    SIGUSR1 makes it say, between its logs, where each of its threads is.
     """
     configure_logs()
+    # Asked for by whoever wonders why nothing moves: where each thread is, on standard error.
+    faulthandler.register(signal.SIGUSR1)
     settings = read_settings(data)
     prepare_data_dir(settings.data)
     if role != "all" and settings.database is None:

@@ -6,16 +6,31 @@ import signal
 import tempfile
 import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+import hypothesis
 import psycopg
 import pytest
 import structlog
 
+from steersman.tests.last_words import last_words
 from steersman.tests.ports import free_port
+
+# No test fails because the machine is busy with other things.
+hypothesis.settings.register_profile("steersman", deadline=None)
+hypothesis.settings.load_profile("steersman")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails shows what its services were doing: whoever reads that was not there."""
+    report = yield
+    if report.when == "call" and report.failed:
+        report.sections += last_words()
+    return report
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,6 +5,7 @@ import concurrent.futures
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from acp import RequestError
@@ -223,7 +224,9 @@ class AcpSession:
     async def _cancel(self) -> None:
         if self._turn is not None and not self._failure.done():
             self._turn.cancel()
-            await self._connection.send_notification("session/cancel", {"sessionId": self._session_id})
+            # One that has hung up cannot be told. Why it did is known in a moment, to whoever waits for its turn.
+            with suppress(ConnectionError):
+                await self._connection.send_notification("session/cancel", {"sessionId": self._session_id})
 
     async def _kill(self) -> list[int]:
         pids = await self._process.command("kill")

@@ -269,6 +269,22 @@ def test_an_error_after_a_cancel_is_a_cancelled_turn(open_agent: Any) -> None:
     assert turn.result().stop_reason == "cancelled"
 
 
+class TurnGivenUp(Exception):
+    """What an observer raises that has heard enough."""
+
+
+def test_a_turn_that_is_given_up_when_its_agent_has_just_hung_up_ends_with_why_it_was_given_up(open_agent: Any) -> None:
+    session = open_agent("hello()\nnew()\nrecv()\nsay('hm')\nsys.stdout.flush()\nos.close(1)\ntime.sleep(600)")
+
+    class GivesUp(Recorder):
+        def update(self, update: AgentUpdate) -> None:
+            wait_until(lambda: session._connection._disconnected, "the agent has hung up")
+            raise TurnGivenUp
+
+    with pytest.raises(TurnGivenUp):
+        session.prompt("go", GivesUp())
+
+
 def test_what_this_release_does_not_know_is_passed_over(open_agent: Any) -> None:
     body = (
         "hello()\nnew()\nturn = recv()\n"

@@ -21,7 +21,7 @@ from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.sqlite_log import SqliteLog
 from steersman.application import states
 from steersman.application.caller import Answer, Caller, IdempotencyKey, service
-from steersman.application.log_port import AlreadyAnswered, Append, Fence, Fenced, LogUnavailable, Stored
+from steersman.application.log_port import AlreadyAnswered, Append, Conflict, Fence, Fenced, LogUnavailable, Stored
 from steersman.application.run_log import Deciding, RunLog, expected_versions
 from steersman.domain.agent_output import MessageDelta
 from steersman.domain.assembly import WorkflowStep
@@ -71,11 +71,45 @@ class Faulty(MemoryRecorder):
             raise LogUnavailable("the connection died after the commit")
 
 
+class Watched(Faulty):
+    """Tables at which something else happens, now and then, between two looks of whoever uses them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.between: Iterator[Callable[[bool], None]] = iter(())
+        self._is_busy = False
+
+    @contextmanager
+    def transaction(self) -> Generator[Any]:
+        with super().transaction() as transaction:
+            yield transaction
+            self._let(is_locked=True)
+        self._let()
+
+    def rows(self, *where: Any) -> Any:
+        found = super().rows(*where)
+        self._let(is_locked=self._lock.locked())
+        return found
+
+    def head(self) -> int:
+        found = super().head()
+        self._let(is_locked=self._lock.locked())
+        return found
+
+    def _let(self, *, is_locked: bool = False) -> None:
+        if not self._is_busy:
+            self._is_busy = True
+            try:
+                next(self.between, lambda _: None)(is_locked)
+            finally:
+                self._is_busy = False
+
+
 class House:
     """A log with one run, and commands that are decided together."""
 
-    def __init__(self) -> None:
-        self.recorder = Faulty()
+    def __init__(self, recorder: Faulty | None = None) -> None:
+        self.recorder = recorder or Faulty()
         self.log = MemoryLog(CATALOGUE, recorder=self.recorder)
         self.runs = RunLog(self.log, SYSTEM_CLOCK)
         fleet = Fleet(part("One"))
@@ -264,7 +298,7 @@ def test_a_stale_lease_drops_what_follows_and_never_the_receipt(house: House) ->
         st.tuples(st.integers(0, 1), st.sampled_from(["say", "refuse", "break", "lose", "deny", "output"])), max_size=40
     )
 )
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_what_is_kept_is_what_the_store_folds_to_whoever_writes_and_whatever_fails(
     steps: list[tuple[int, str]],
 ) -> None:
@@ -291,6 +325,52 @@ def output(root: str) -> Append:
     said = MessageDelta(delta=Text("x"), message_id="m")
     draft = Draft(stream=output_stream(root), event=said, run=root, root=root)
     return service(str(uuid4())).append((draft,), {deletion_stream(root): 0}, NOW)
+
+
+@settings(max_examples=1_000)
+@given(
+    st.lists(st.sampled_from(["read", "read", "forget", "other", "nothing"]), max_size=40),
+    st.lists(st.sampled_from(["decide", "append", "forget", "read"]), min_size=2, max_size=8),
+)
+def test_whoever_reads_while_others_write_keeps_nothing_that_lacks_a_fact(happens: list[str], steps: list[str]) -> None:
+    recorder = Watched()
+    house = House(recorder)
+    other = RunLog(MemoryLog(CATALOGUE, recorder=recorder), SYSTEM_CLOCK)
+
+    def write(runs: RunLog) -> None:
+        """Store a fact of the run without deciding on it."""
+        run = folded(runs.log, house.root)
+        drafts = said("x")(run)
+        runs.log.append(service(str(uuid4())).append(drafts, expected_versions(run, drafts), NOW))
+
+    def happen(what: str, is_locked: bool) -> None:
+        # In this thread and yet as another one would: the states are not locked while they use the store.
+        match what:
+            case "read" if not house.runs.states._lock.locked():
+                house.runs.run(house.root)
+            case "forget" if not house.runs.states._lock.locked():
+                house.runs.forget(house.root)
+            case "other" if not is_locked:
+                write(other)
+            case _:
+                pass
+
+    recorder.between = (lambda is_locked, what=what: happen(what, is_locked) for what in happens)
+    for step in steps:
+        match step:
+            case "decide":
+                house.together(house.command(said("y")))
+            case "append":
+                with suppress(Conflict):
+                    write(house.runs)
+            case "forget":
+                house.runs.forget(house.root)
+            case _:
+                house.runs.run(house.root)
+        # What is stored while somebody looks is nothing that they have to see.
+        between, recorder.between = recorder.between, iter(())
+        house.check()
+        recorder.between = between
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -133,6 +133,4 @@ class Audited(Machine):
 
 
 TestAudited = Audited.TestCase
-TestAudited.settings = settings(
-    max_examples=40, stateful_step_count=40, derandomize=True, deadline=None, print_blob=False
-)
+TestAudited.settings = settings(max_examples=40, stateful_step_count=40, derandomize=True, print_blob=False)

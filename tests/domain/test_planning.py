@@ -72,7 +72,7 @@ def test_what_is_at_its_caps_is_accepted() -> None:
     made(part("\ud800"))
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50, derandomize=True)
 @given(st.lists(st.lists(st.integers(-2, 9), max_size=4), min_size=1, max_size=8))
 def test_a_planners_impossible_edges_are_dropped_and_each_is_told(needs: list[list[int]]) -> None:
     proposed = [part(f"Part {n}", *needed) for n, needed in enumerate(needs)]
@@ -97,7 +97,7 @@ JUNK = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(JUNK)
 def test_whatever_a_planner_answers_makes_a_plan(answer: object) -> None:
     words = f"Here you are.\n```json\n{msgspec.json.encode(answer).decode()}\n```\nGood luck."
@@ -134,7 +134,7 @@ def test_a_goal_that_was_erased_meanwhile_still_makes_a_plan() -> None:
     assert plan_from("", Run(run_id="r", model_id="rehearsal"), PROJECT, MODELS).subtasks
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(st.lists(st.sets(st.integers(0, 9), max_size=3), min_size=1, max_size=10))
 def test_the_order_puts_everything_after_what_it_needs_and_ties_by_id(drawn: list[set[int]]) -> None:
     needs = {n: tuple(sorted(i for i in needed if i < n)) for n, needed in enumerate(drawn)}

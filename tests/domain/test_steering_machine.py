@@ -403,6 +403,4 @@ class Steering(RuleBasedStateMachine):
 
 
 TestSteering = Steering.TestCase
-TestSteering.settings = settings(
-    max_examples=40, stateful_step_count=40, derandomize=True, deadline=None, print_blob=False
-)
+TestSteering.settings = settings(max_examples=40, stateful_step_count=40, derandomize=True, print_blob=False)

@@ -176,7 +176,7 @@ STEPS: Mapping[str, Callable[[History], None]] = {
 }
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(st.sampled_from(list(STEPS)), max_size=40))
 def test_a_new_author_is_told_what_its_commit_is_without_and_nothing_that_it_has(steps: Sequence[str]) -> None:
     history = History()

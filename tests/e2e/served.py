@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from steersman.ops.sse import ServerSent, read_events
+from steersman.tests.last_words import remember
 
 #: Far beyond what anything here takes, on a machine that is busy with other things.
 PATIENCE_SECONDS = 240.0
@@ -124,6 +125,7 @@ class Service:
                 stderr=log,
                 text=True,
             )
+        remember(self.process, self.home / "service.log")
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:

@@ -1,10 +1,11 @@
 """The command line beside, and against, a running service."""
 
 import json
+import signal
 from pathlib import Path
 
 from steersman.tests.e2e.conftest import Repository
-from steersman.tests.e2e.served import GATE, Api, Service, part, steersman, write
+from steersman.tests.e2e.served import GATE, Api, Service, part, steersman, wait_until, write
 
 
 def client_of(service: Service) -> dict[str, str]:
@@ -55,6 +56,13 @@ def test_a_client_command_that_is_refused_says_the_status_and_ends_with_1(shared
     assert "cannot be reached" in steersman("runs", "ls", expect=1, **away)
     steersman("runs", "show", expect=2, **variables)
     steersman("nothing", expect=2)
+
+
+def test_a_service_that_is_asked_says_where_its_threads_are_and_goes_on(shared_service: Service) -> None:
+    assert shared_service.process is not None
+    shared_service.process.send_signal(signal.SIGUSR1)
+    wait_until(lambda: "in _loop" in shared_service.log, "the driver's thread is named")
+    assert shared_service.client().get("/health").is_success
 
 
 def test_a_revoked_token_lets_nobody_in_any_more(shared_service: Service) -> None:

@@ -36,7 +36,6 @@ def limited() -> Any:
         max_examples=EXAMPLES,
         derandomize=True,
         database=None,
-        deadline=None,
         phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from steersman.adapters.feed_hub import FeedHub
 from steersman.domain import review
 
 from .feeds import Frame, end, listening, shown, whole
@@ -102,8 +103,6 @@ def test_two_clients_see_identical_frames_and_a_late_third_sees_them_all(story: 
         story.work(2)
         story.advance()
         made = story.assembled()
-        from steersman.domain import review
-
         story.decide(
             lambda run: review.integrate(run, made, of_round=run.assembly.round, has_changes=True, conflicts=())
         )
@@ -202,6 +201,16 @@ def test_a_silent_feed_is_kept_alive_by_comments(story: Any) -> None:
     with listening(story.client, f"/api/runs/{story.run_id}/stream?after=3") as feed:
         comments = [frame.comment for frame, _ in zip(feed, range(4), strict=False)]
     assert comments == [": steersman", ": keep-alive", ": keep-alive", ": keep-alive"]
+
+
+def test_a_silent_feed_finds_what_nobody_handed_to_it(story: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    story.to_gate()
+    with listening(story.client, f"/api/runs/{story.run_id}/stream") as feed:
+        feed.until("coordinator.assembly_review_requested")
+        assert next(iter(feed)).comment == ": keep-alive"
+        monkeypatch.setattr(FeedHub, "_hand_over", lambda *_: None)
+        end(story)
+        feed.until("coordinator.assembly_completed")
 
 
 def test_a_client_that_leaves_takes_nobody_with_it(story: Any) -> None:
