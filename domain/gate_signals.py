@@ -57,14 +57,11 @@ def request_changes(run: Run, command: RequestChanges, touched: Touched) -> Sequ
 
     Raises:
         NoReviewPending: no gate is open.
-        Invalid: the feedback is blank or too long, or too many files are named.
+        Invalid: the feedback is too long, or too many files are named.
     """
     assembly = run.assembly
     if assembly is None or not assembly.gate_open or assembly.head is None or run.plan is None or run.stopping:
         raise NoReviewPending
-    if not command.feedback.strip():
-        # An agent's turn would be spent on nothing.
-        raise Invalid("Say in `feedback` what is to be changed.")
     if len(command.feedback.encode(errors="replace")) > MAX_FEEDBACK_BYTES:
         raise Invalid(f"`feedback` has more than {MAX_FEEDBACK_BYTES} bytes.")
     if len(command.target_files) > MAX_TARGET_FILES:

@@ -87,9 +87,7 @@ AT_THE_GATE: dict[str, Callable[[Story], httpx.Response]] = {
     "commit": post("/api/runs/{run}/commit"),
     "approve": post("/api/runs/{run}/review", {"approved": True}),
     "decline": post("/api/runs/{run}/review", {"approved": False}),
-    "send back by review": post(
-        "/api/runs/{run}/review", {"approved": False, "request_changes": True, "feedback": "More."}
-    ),
+    "send back by review": post("/api/runs/{run}/review", {"approved": False, "request_changes": True}),
     "send back": post("/api/runs/{run}/request-changes", {"comment": "More."}),
     "approve the assembly": post("/api/runs/{run}/assembly/review", {"approved": True}),
     "decline the assembly": post("/api/runs/{run}/assembly/review", {"approved": False}),

@@ -163,8 +163,6 @@ def test_a_child_run_sends_its_reviewer_to_the_coordinator(api: Any, story: Any)
         ({"approved": "yes"}, 400, "invalid_request"),
         ({"approved": True, "colour": "red"}, 400, "invalid_request"),
         ({"approved": True, "request_changes": True}, 400, "invalid"),
-        ({"approved": False, "request_changes": True}, 400, "invalid"),
-        ({"approved": False, "request_changes": True, "feedback": " \n"}, 400, "invalid"),
         ({"approved": False, "feedback": "x" * 16_385}, 400, "invalid"),
         ({"approved": False, "feedback": "a\0b"}, 400, "invalid"),
         ({"approved": False, "target_files": ["x"] * 1001}, 400, "invalid_request"),
