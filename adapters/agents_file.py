@@ -1,6 +1,7 @@
 """What agents.toml says: which agents there are, how each is started, and what each finds in its box."""
 
 import os
+import re
 import shutil
 import sys
 import tomllib
@@ -23,6 +24,16 @@ ALLOWED_PREFIXES = ("LC_", "SSL_CERT_")
 
 Isolation = Literal["bubblewrap", "none"]
 S = TypeVar("S", bound="Surroundings")
+
+
+#: Variables beyond these no shell could set.
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: A secret is a key or a token, not a file of data.
+MAX_SECRET_BYTES = 65_536
+
+
+class AgentNotConfigured(ValueError):
+    """An agent lacks what agents.toml says that it gets; the message says what, never the secret itself."""
 
 
 class AgentsFileInvalid(ValueError):
@@ -93,6 +104,27 @@ class AgentCommand(Surroundings, frozen=True, kw_only=True, forbid_unknown_field
 
     command: tuple[str, ...]
     env: Mapping[str, str] = {}
+    #: Variables that it gets from the service's own environment, as an API key is.
+    passed: tuple[str, ...] = msgspec.field(default=(), name="pass")
+    #: Variables whose values are read from a file, at each start.
+    secrets: Mapping[str, str] = {}
+    #: The way of logging in, of those that it offers, which is asked for before a session is opened.
+    authenticate: str | None = None
+
+    def check(self) -> None:
+        """Raise ValueError if something in it can mean nothing."""
+        super().check()
+        named = [*self.env, *self.passed, *self.secrets]
+        for name in (*self.passed, *self.secrets):
+            if not _VARIABLE.fullmatch(name):
+                raise ValueError(f"pass, secrets: {name!r} is no name of a variable")
+            if name.startswith("STEERSMAN_"):
+                raise ValueError(f"pass, secrets: {name} is the service's own: no agent gets it")
+            if named.count(name) > 1:
+                raise ValueError(f"env, pass, secrets: {name} is named more than once")
+        for path in self.secrets.values():
+            if not Path(path).expanduser().is_absolute():
+                raise ValueError(f"secrets: {path!r} must be an absolute path, or begin with ~")
 
     def takes_model(self) -> bool:
         """Whether the model is given with the command or the environment, and not by the protocol."""
@@ -165,10 +197,33 @@ def rehearsal_command() -> AgentCommand:
 def agent_environment(
     command: AgentCommand, run_id: str, home: Path, environment: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the whole environment of an agent: allowed variables, its home, its own from agents.toml, the run's id."""
+    """
+    Return the whole environment of an agent: allowed variables, its home, its own from agents.toml, the run's id.
+
+    Raises AgentNotConfigured: a variable that is passed on is not set, or a secret cannot be read.
+    """
     own = os.environ if environment is None else environment
     allowed = {k: v for k, v in own.items() if k in ALLOWED_VARIABLES or k.startswith(ALLOWED_PREFIXES)}
-    return {**allowed, "HOME": str(home), **command.env, "STEERSMAN_RUN_ID": run_id}
+    if missing := [name for name in command.passed if not own.get(name)]:
+        raise AgentNotConfigured(
+            f"`pass` of agents.toml names {', '.join(missing)}, which the service does not have in its environment"
+        )
+    passed = {name: own[name] for name in command.passed}
+    secrets = {name: _secret(name, Path(path).expanduser()) for name, path in command.secrets.items()}
+    return {**allowed, "HOME": str(home), **command.env, **passed, **secrets, "STEERSMAN_RUN_ID": run_id}
+
+
+def _secret(name: str, path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            read = file.read(MAX_SECRET_BYTES + 1)
+        value = read.decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise AgentNotConfigured(f"`secrets` of agents.toml: {name} cannot be read from {path}: {why}") from error
+    if not value or "\0" in value or len(read) > MAX_SECRET_BYTES:
+        raise AgentNotConfigured(f"`secrets` of agents.toml: {name}: {path} holds no secret")
+    return value
 
 
 def find_command(command: AgentCommand) -> str | None:

@@ -9,8 +9,8 @@ import msgspec
 
 class AgentFailed(Exception):
     """
-    The agent could not do its turn. `code` is the public word (agent_not_installed, agent_start_timeout,
-    agent_exited, agent_protocol_error, agent_turn_failed, session_not_found, agent_processes_unruly, agent_disk_limit, agent_output_limit); `retryable` says whether the same may work later.
+    The agent could not do its turn. `code` is the public word (agent_not_installed, agent_not_configured,
+    agent_login_required, agent_start_timeout, agent_exited, agent_protocol_error, agent_turn_failed, session_not_found, agent_processes_unruly, agent_disk_limit, agent_output_limit); `retryable` says whether the same may work later.
     """
 
     def __init__(self, code: str, message: str, *, retryable: bool) -> None:

@@ -14,8 +14,11 @@ from ..domain.event import Text
 from ..domain.held import DRIVE, HeldEffect, WaitsFor
 from ..domain.hold import drive_id
 from ..domain.line import conflicts_in
+from ..domain.parked import can_resume
+from ..domain.retry import MAX_RETRIES, RETRYABLE
 from ..domain.rounds import isolation_of
 from ..domain.run import Run
+from ..domain.work_plan import SATISFIED, SETTLED, WorkPlan
 from .cause import advice
 from .driving.places import PlaceHolder
 from .driving.under_way import EffectState
@@ -26,6 +29,12 @@ ASKED: Mapping[RequestKind, tuple[str, str]] = {
     "tool": ("approved or denied", "tool-approvals"),
     "shell": ("approved or denied", "shell-approvals"),
     "question": ("answered", "questions/{request_id}/answer"),
+}
+
+_WANTS: Mapping[RequestKind, str] = {
+    "tool": "wants to use the tool",
+    "shell": "wants to run a command.",
+    "question": "asks:",
 }
 
 #: How many files are named in a sentence.
@@ -100,8 +109,16 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     moved_files: tuple[str, ...] = ()
 
 
-def explain(run: Run, holder: Holder | None, may_see: Callable[[str], bool] = lambda _: True) -> Explanation:
-    """Return what a coordinator run waits for. *may_see* says which other runs may be named to whoever asks."""
+def explain(
+    run: Run,
+    holder: Holder | None,
+    may_see: Callable[[str], bool] = lambda _: True,
+    retried_as: str | None = None,
+) -> Explanation:
+    """
+    Return what a coordinator run waits for. *may_see* says which other runs may be named to whoever asks, *retried_as* is
+    the run that tries it again, if there is one.
+    """
     stand = {state.effect_id: state for state in holder.effects} if holder else {}
     effects = [
         _outstanding(effect.id, type(effect).__name__, _rests(run, effect), stand, run, may_see)
@@ -117,7 +134,7 @@ def explain(run: Run, holder: Holder | None, may_see: Callable[[str], bool] = la
         isolation=isolation_of(run),
         owner=Owner(replica=holder.replica, epoch=holder.epoch, alive=holder.alive) if holder else None,
         effects=tuple(effects),
-        waits=tuple(_waits(run, holder, effects)),
+        waits=tuple(_waits(run, holder, effects, retried_as)),
         conflicts=tuple(
             ConflictToKnow(
                 branch=conflict.branch,
@@ -180,9 +197,9 @@ def _place(effect: Outstanding) -> Wait:
     return Wait(who="driver", what=f"{effect.kind} waits for a place for its agent. {held}")
 
 
-def _waits(run: Run, holder: Holder | None, effects: Sequence[Outstanding]) -> Iterator[Wait]:
+def _waits(run: Run, holder: Holder | None, effects: Sequence[Outstanding], retried_as: str | None) -> Iterator[Wait]:
     if run.closed:
-        yield Wait(who="nobody", what="The run has ended and nothing of it is left to do.")
+        yield _end_of(run, retried_as)
         return
     if run.unknown_topic is not None:
         yield Wait(
@@ -228,6 +245,36 @@ def _listed(paths: Sequence[Text]) -> str:
     return f"{named} and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else named
 
 
+def causes(plan: WorkPlan) -> Iterator[str]:
+    """Give a sentence for each part of a plan that has no result: why, in a word and in the last words of its agent."""
+    for part in plan.subtasks.values():
+        if part.status in SETTLED - SATISFIED:
+            words = ": ".join(word for word in (part.cause or "", str(part.reason or "")) if word)
+            yield f"Subtask {part.subtask_id} ({part.assigned_agent}) has no result: {words or part.status}."
+
+
+def _end_of(run: Run, retried_as: str | None) -> Wait:
+    """Return what can still be made of a run that has ended, if anything can."""
+    if run.deleted or run.status not in RETRYABLE:
+        return Wait(who="nobody", what="The run has ended and nothing of it is left to do.")
+    if retried_as is not None:
+        return Wait(who="nobody", what=f"The run has ended ({run.result}), and is tried again as run {retried_as}.")
+    kept = run.assembly.branch if run.assembly else ""
+    said = [f"The run has ended ({run.result})."]
+    failed = run.assembly.merge_failed if run.assembly else None
+    if run.status == "merge_failed" and failed is not None:
+        said.append(f"{run.branch} has meanwhile changed {_listed(failed.conflicting_files)} in the same places.")
+        said.append(f"Nothing was moved: the finished work is on the branch {kept}, to be merged by hand,")
+        said.append(f"or have the run tried again: it goes on from there, on top of what {run.branch} holds now.")
+    else:
+        said.extend(causes(run.plan) if run.plan else ())
+        said.append("It can be tried again: that goes on from what was committed.")
+    if run.retries >= MAX_RETRIES and not can_resume(run, "redirect"):
+        said[-1] = "Its goal was tried again as often as it may: start a new run, and say what went wrong."
+        return Wait(who="person", what=" ".join(said))
+    return Wait(who="person", what=" ".join(said), request=f"POST /api/runs/{run.run_id}/retry")
+
+
 def _mend(run: Run, held: HeldEffect) -> Wait:
     whose = f" of child run {held.child_run_id}" if held.child_run_id else ""
     words = f": {held.message}" if held.message.value else ""
@@ -248,7 +295,8 @@ def _people(run: Run) -> Iterator[Wait]:
         what = " ".join([f"The assembled work is to be reviewed{reason}.", *_to_be_known(run)])
         yield Wait(who="person", what=what, request=f"POST {at}/assembly/review")
     if run.plan is not None and run.plan.status == "assembly_blocked":
-        what = f"The plan is blocked ({run.plan.status_reason}); correct it or stop it."
+        lost = " ".join(causes(run.plan))
+        what = f"The plan is blocked ({run.plan.status_reason}); correct it or stop it. {lost}".rstrip()
         yield Wait(who="person", what=what, request=f"POST {at}/steer")
     for directive in run.received():
         if directive.status == "needs_attention":
@@ -261,6 +309,7 @@ def _people(run: Run) -> Iterator[Wait]:
         for request in child.requests.values():
             if request.state == "pending":
                 is_to_be, door = ASKED[request.kind]
-                what = f"Child run {child.run_id} asks ({request.request_id}): it is to be {is_to_be}."
+                asks = f"{_WANTS[request.kind]} {request.subject}".rstrip()
+                what = f"Child run {child.run_id} {asks} ({request.request_id}): it is to be {is_to_be}."
                 door = door.format(request_id=request.request_id)
                 yield Wait(who="person", what=what, request=f"POST /api/runs/{child.run_id}/{door}")

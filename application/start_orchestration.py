@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from ..domain.event import Draft, Fact
+from ..domain.git import Commit, may_be_begun_from
 from ..domain.orchestration import NoTeam, StartRun, start_run
 from ..domain.project import Project
 from ..domain.rejected import Invalid
@@ -13,7 +14,7 @@ from ..domain.run import Run
 from ..domain.topology import with_topology
 from .agent_port import Agents
 from .caller import Answer, Caller
-from .git_port import Repositories
+from .git_port import Repositories, RepositoryUnusable
 from .log_port import EventLog
 from .look import looked
 from .ports import Clock
@@ -22,6 +23,12 @@ from .sandbox_policy import read_policy
 
 #: What a run rests on that somebody asks for by itself.
 NOTHING: Mapping[str, int] = {}
+
+
+class UnknownBranch(Invalid):
+    """The repository has no such branch that a run may begin from."""
+
+    code = "unknown_branch"
 
 
 class UnknownModel(Invalid):
@@ -44,13 +51,14 @@ def start_orchestration(
     answer: Callable[[Sequence[Draft]], Answer] | None = None,
 ) -> Sequence[Fact]:
     """
-    Store a coordinator run that starts at the tip of the project's default branch.
+    Store a coordinator run that starts at the tip of the branch it names, else of the project's default branch.
 
     *rests_on* are the versions of what else the caller has read to come to this.
 
     Raises:
         Conflict: something of that has moved, or the run is there already.
         ProjectNotFound, NoTeam, Invalid, InvalidPlan: see the decision.
+        UnknownBranch: the branch that it names is not there, or is a run's own.
         UnknownModel: no agent answers to a model id that is asked for.
         WorkspaceUnavailable: the repository is missing or broken.
         PolicyUnreadable: its settings cannot be understood, so nobody knows what its agents may do.
@@ -60,13 +68,26 @@ def start_orchestration(
         raise NoTeam
     models = _models(project, agents, pinned_model)
     repository = Path(str(project.working_directory))
-    tip = looked(lambda: repositories.tip(repository, project.default_branch))
+    tip = looked(lambda: _tip(repositories, repository, command.base_branch, project.default_branch))
     policy = looked(lambda: read_policy(repositories, repository))
     command = msgspec.structs.replace(command, model_pinned=pinned_model is not None)
     started = start_run(command, project, tip, str(project.working_directory), models, policy)
     drafts = with_topology(Run(run_id=command.run_id), started)
     expected = {**rests_on, **{draft.stream: 0 for draft in drafts}}
     return log.append(by.append(drafts, expected, clock.now(), answer(drafts) if answer else None))
+
+
+def _tip(repositories: Repositories, repository: Path, branch: str | None, default: str) -> Commit:
+    if branch is None:
+        return repositories.tip(repository, default)
+    if not may_be_begun_from(branch):
+        raise UnknownBranch(f"No run can begin from a branch of the name {branch!r}.")
+    try:
+        return repositories.tip(repository, branch)
+    except RepositoryUnusable as unusable:
+        if unusable.code != "no_commit":
+            raise
+        raise UnknownBranch(f"The repository has no branch {branch!r}.") from unusable
 
 
 def run_model(project: Project, agents: Agents, pinned: str | None) -> str:

@@ -50,6 +50,8 @@ WAYS: dict[str, Way] = {
     "agent_disk_limit": Way("Its agent wrote more than it may", kept="nothing", reason="disk_limit_redispatch"),
     # The same would come of it again.
     "agent_not_installed": Way("Its agent is not installed", then="ask a person"),
+    "agent_not_configured": Way("Its agent lacks what agents.toml says that it gets", then="ask a person"),
+    "agent_login_required": Way("Its agent let nobody in without a login", then="ask a person"),
     "agent_refused": Way("Its agent refused to do it", then="ask a person"),
     INTERRUPTED: Way("It was interrupted too often", then="ask a person"),
     # Nothing can be kept, or nobody could say what would be.

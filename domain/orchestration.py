@@ -44,6 +44,8 @@ class StartRun(msgspec.Struct, frozen=True, kw_only=True):
     auto_approve_tools: bool = False
     autopilot: bool = False
     max_steering_iterations: int = 6
+    #: The branch that it begins from and is merged into; None: the project's default branch.
+    base_branch: str | None = None
     #: The failed run that this one tries again.
     retried_from: str | None = None
     retries: int = 0
@@ -88,7 +90,7 @@ def start_run(
         submitting_user=command.user,
         start_mode=command.start_mode,
         repository_path=Text(repository),
-        originating_branch=project.default_branch,
+        originating_branch=command.base_branch or project.default_branch,
         base=base,
         model_id=command.model_id,
         model_pinned=command.model_pinned,

@@ -83,6 +83,7 @@ def start_again(run: Run, work_plan_id: str, team: Collection[str], handed_on: M
         auto_approve_tools=run.auto_approve_tools,
         autopilot=run.autopilot,
         max_steering_iterations=run.max_steering_iterations,
+        base_branch=run.branch,
         retried_from=run.run_id,
         retries=run.retries + 1,
     )

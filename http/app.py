@@ -28,6 +28,7 @@ from . import (
     receipts,
     run_actions,
     run_life,
+    run_lists,
     runs,
     sandbox_policy,
     steering,
@@ -41,9 +42,11 @@ from .authentication import BearerAuthentication
 from .cut_short import told_when_cut_short
 from .given import Services
 from .idempotency import asking_over
+from .manners import PoliteApp, refuse_unknown_parameters
 from .metrics import Metrics
 from .problems import FINDINGS, HANDLERS
 from .reading import provide_reading
+from .waiting import items
 
 ROUTES = (
     health.banner,
@@ -76,10 +79,12 @@ ROUTES = (
     outcome_spec.show_outcome_spec,
     outcome_spec.confirm,
     outcome_spec.revise,
+    run_lists.list_all_runs,
     runs.show_run,
     runs.show_work_plan,
     runs.list_children,
     explain.explain_run,
+    items.list_waiting,
     graph.show_graph,
     overview.show_token_breakdown,
     overview.show_overview,
@@ -158,11 +163,12 @@ def create_app(services: Services, measured: Metrics | None = None, role: str = 
     dependencies = {name: _provide(value) for name, value in given.items()}
     dependencies["reading"] = Provide(provide_reading, sync_to_thread=False)
     dependencies["asking"] = Provide(asking_over(services, access, measured), sync_to_thread=False)
-    return Litestar(
+    return PoliteApp(
         route_handlers=[Router("/", route_handlers=WORKER_ROUTES if role == "worker" else ROUTES)],
         dependencies=dependencies,
         exception_handlers=HANDLERS,
         middleware=[told_when_cut_short, DefineMiddleware(BearerAuthentication, services=services)],
+        before_request=refuse_unknown_parameters,
         before_send=[measured.count],
         request_max_body_size=services.settings.max_body_bytes,
         openapi_config=openapi.config(services.settings.version),

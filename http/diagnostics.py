@@ -15,6 +15,7 @@ from .health import HealthBody, health_of
 from .overview import RunCounts, counts, project_runs
 from .problems import refusals
 from .reading import Reads
+from .waiting.items import waiting_kinds
 
 #: The name of the recurring task that every service has.
 DRIVER = "Coordinator Heartbeat"
@@ -119,5 +120,5 @@ def show_project_diagnostics(project_id: FromPath[str], reading: Reads) -> Proje
         problem=problem,
         branch_commit=tip,
         merge_obstacle=obstacle,
-        runs=counts(project_runs(reading, project_id)),
+        runs=counts(project_runs(reading, project_id), len(waiting_kinds(reading, project_id))),
     )

@@ -6,6 +6,7 @@ import msgspec
 from litestar import Request, Response, get
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
+from msgspec import Meta
 
 from ..application.log_port import EventLog, Undecodable
 from ..domain.event import Fact
@@ -36,6 +37,7 @@ class EventBody(msgspec.Struct, frozen=True, kw_only=True):
 
     sequence: int
     type: str
+    timestamp: Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
     payload: dict[str, Any]
 
 

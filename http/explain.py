@@ -4,6 +4,7 @@ from litestar import get
 from litestar.params import FromPath
 
 from ..application.explain_run import Explanation, explain
+from ..domain.retry import successor
 from .problems import refusals
 from .reading import Reads
 
@@ -15,8 +16,10 @@ def explain_run(run_id: FromPath[str], reading: Reads) -> Explanation:
     the places that it waits for, and what only a person can do. Of a child run its coordinator is explained.
     """
     root = reading.access.run(reading.principal, run_id).root
+    again = successor(root)
     return explain(
         reading.services.runs.run(root),
         reading.services.holder(root),
         lambda other: reading.access.may_see(reading.principal, other),
+        again if reading.services.log.read_run(again, limit=1) else None,
     )

@@ -7,6 +7,7 @@ from litestar import Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromQuery
 
+from ..domain.agent_requests import waits_for_person
 from ..domain.child_run import ChildRun, work_id
 from ..domain.held import WaitsFor
 from ..domain.run import Run
@@ -60,6 +61,8 @@ class FleetWorker(msgspec.Struct, frozen=True, kw_only=True):
     directives: Sequence[UnderWay]
     #: What stands in its way, if its work failed several times in a row.
     held: HeldBody | None = None
+    #: What its agent asks of somebody, the oldest first: tool, shell, question.
+    waiting: Sequence[str] = ()
 
 
 @post(
@@ -132,6 +135,11 @@ def _workers(run: Run) -> Sequence[FleetWorker]:
                 since=child.turn.opened_at if child.turn else child.created_at,
                 directives=[UnderWay(directive_id=d.directive_id, kind=d.verb, status=d.status) for d in under_way],
                 held=_held(run, child),
+                waiting=[
+                    *dict.fromkeys(
+                        r.kind for r in child.requests.values() if waits_for_person(run, child.run_id, r.request_id)
+                    )
+                ],
             )
         )
     return workers

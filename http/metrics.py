@@ -24,8 +24,9 @@ from ..application.disk_space import disk_space
 from ..application.log_port import LogTampered, LogUnavailable
 from ..application.ports import Views
 from ..domain.held import WaitsFor
-from ..projections import held_runs, outstanding_directives
+from ..projections import held_runs, open_runs, outstanding_directives, waiting
 from ..projections.catalogue import VIEWS
+from ..projections.waiting import WaitingItem, WaitingKind
 from .authentication import PUBLIC
 from .given import Given, Services
 from .health import alarms, look_at_newest, rolled_back
@@ -40,6 +41,10 @@ OLDEST = "ge1h"
 #: No more directives than these are counted, the oldest first: the page has to stay cheap.
 MOST_DIRECTIVES = 5_000
 PAGE = 500
+#: Without its character set, which is added to every text.
+MEDIA_TYPE = CONTENT_TYPE_LATEST.partition("; charset")[0]
+#: Nor is more looked through for what waits than these runs, the newest first.
+MOST_OPEN_RUNS = 5_000
 
 
 class Metrics:
@@ -134,6 +139,10 @@ class _Gauges:
         self._held = gauge(
             "steersman_held_runs", "Runs in which something stands in the way, by who can mend it.", "waits_for"
         )
+        self._waiting = gauge("steersman_waiting", "What waits for somebody, by kind: see GET /api/waiting.", "kind")
+        self._waiting_seconds = gauge(
+            "steersman_waiting_oldest_seconds", "For how long the oldest of each kind waits; 0: none does.", "kind"
+        )
         self._subscribers = gauge("steersman_feed_subscribers", "Clients that listen to a feed of this process.")
         self._agents = gauge("steersman_agent_processes", "Agents that this process has running.")
         self._leases = gauge("steersman_leases", "Leases: held by this process, or stale, whoever had them.", "state")
@@ -179,8 +188,18 @@ class _Gauges:
         waits_for = [set(held_runs.VIEW.decode(row.body).waits_for.values()) for row in held]
         for who in get_args(WaitsFor):
             self._held.labels(who).set(sum(who in whom for whom in waits_for))
+        self._look_at_waiting(services.views, services.clock.now())
         for state, count in services.counts.leases().items():
             self._leases.labels(state).set(count)
+
+    def _look_at_waiting(self, views: Views, now: datetime) -> None:
+        since = dict[str, list[datetime]]()
+        for item in _waiting(views):
+            since.setdefault(item.kind, []).append(datetime.fromisoformat(item.since))
+        for kind in get_args(WaitingKind):
+            found = since.get(kind, [])
+            self._waiting.labels(kind).set(len(found))
+            self._waiting_seconds.labels(kind).set((now - min(found)).total_seconds() if found else 0)
 
 
 def by_age(received: Iterator[datetime], now: datetime) -> dict[str, int]:
@@ -203,7 +222,15 @@ def _received(views: Views) -> Iterator[datetime]:
         before = rows[-1].order
 
 
+def _waiting(views: Views) -> Iterator[WaitingItem]:
+    """Give what waits in the projects of the newest open runs: something that waits is in an open run."""
+    runs = views.list(open_runs.VIEW.name, open_runs.GROUP, limit=MOST_OPEN_RUNS)
+    for project_id in {open_runs.VIEW.decode(run.body).project_id for run in runs}:
+        for row in views.list(waiting.VIEW.name, project_id, limit=PAGE):
+            yield from waiting.VIEW.decode(row.body).items
+
+
 @get("/metrics", sync_to_thread=True, opt=PUBLIC, include_in_schema=False)
 def metrics_page(services: Given, metrics: NamedDependency[SkipValidation[Metrics]]) -> Response[bytes]:
     """Return the metrics in Prometheus' text format."""
-    return Response(metrics.render(services), media_type=CONTENT_TYPE_LATEST)
+    return Response(metrics.render(services), media_type=MEDIA_TYPE)

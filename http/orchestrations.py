@@ -42,6 +42,12 @@ class OrchestrationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=T
         int, Meta(ge=0, le=100, description="How often the coordinator may steer before a person has to look.")
     ] = 6
     plan: PlanRequest | None = None
+    base_branch: (
+        Annotated[
+            str, Meta(max_length=255, description="Begin from, and merge into, this one instead of the default branch.")
+        ]
+        | None
+    ) = None
 
 
 class RunStartedBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +82,7 @@ def start_run(project_id: FromPath[str], data: JSONBody[OrchestrationRequest], a
         auto_approve_tools=bool(_either(data, "auto_approve_tools", "autoApproveTools")),
         autopilot=data.autopilot,
         max_steering_iterations=data.max_steering_iterations,
+        base_branch=data.base_branch,
     )
 
     def carry_out(command: Command) -> Any:

@@ -1,7 +1,7 @@
 """Numbers about runs, each counted from the rows of views: what they used, and how a caller's projects stand."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from litestar import get
@@ -15,6 +15,7 @@ from ..projections.token_usage import TokenUsage
 from .one_run import run_row
 from .problems import refusals
 from .reading import MAX_PAGE, Reads
+from .waiting.items import waiting_kinds
 
 #: How many runs are listed where the newest are shown.
 NEWEST = 10
@@ -49,6 +50,8 @@ class RunCounts(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     active: int
     awaiting_review: int
+    #: In which something waits for somebody: `GET /api/waiting` says what.
+    waiting: int
     #: In which something stands in the way that a person or a newer release has to mend.
     held: int
     by_status: dict[str, int]
@@ -108,7 +111,8 @@ def show_overview(reading: Reads) -> OverviewBody:
     group = project_view.user_group(reading.principal.user)
     roles = [role for _, role in reading.rows(project_view.ROLES_VIEW, group)]
     runs = [run for role in roles for run in project_runs(reading, role.project_id)]
-    return OverviewBody(projects=len(roles), runs=counts(runs), newest_runs=_newest(runs))
+    waiting = [kinds for role in roles for kinds in waiting_kinds(reading, role.project_id).items()]
+    return OverviewBody(projects=len(roles), runs=counts(runs, len(waiting)), newest_runs=_newest(runs, dict(waiting)))
 
 
 @get("/api/projects/{project_id:str}/dashboard", sync_to_thread=True, responses=refusals(404))
@@ -118,13 +122,13 @@ def show_dashboard(project_id: FromPath[str], reading: Reads) -> DashboardBody:
     row = reading.row(project_view.VIEW, project_id)
     if row is None:
         raise ProjectNotFound
-    runs = project_runs(reading, project_id)
-    newest = _newest(runs)
+    runs, waiting = project_runs(reading, project_id), waiting_kinds(reading, project_id)
+    newest = _newest(runs, waiting)
     used = [usage for run in newest for _, usage in reading.rows(token_usage.VIEW, run.execution_id)]
     return DashboardBody(
         project_id=project_id,
         name=row.name,
-        runs=counts(runs),
+        runs=counts(runs, len(waiting)),
         newest_runs=newest,
         throughput=_throughput(runs),
         leaderboard=_leaders(usage for usage in used if usage.run_id != usage.root),
@@ -137,14 +141,15 @@ def project_runs(reading: Reads, project_id: str) -> list[RunSummary]:
     return [row for _, row in rows]
 
 
-def counts(runs: Sequence[RunSummary]) -> RunCounts:
-    """Return how many of the runs are in which status."""
+def counts(runs: Sequence[RunSummary], waiting: int) -> RunCounts:
+    """Return how many of the runs are in which status, and in how many something waits."""
     by_status = Counter(run.status for run in runs)
     ended = sum(count for status, count in by_status.items() if status in TERMINAL)
     return RunCounts(
         total=len(runs),
         active=len(runs) - ended,
         awaiting_review=by_status["awaiting_review"],
+        waiting=waiting,
         held=sum(bool(run.held) for run in runs),
         by_status=dict(sorted(by_status.items())),
     )
@@ -162,9 +167,9 @@ def _agent(usage: TokenUsage) -> AgentTokens:
     )
 
 
-def _newest(runs: Sequence[RunSummary]) -> list[RunSummary]:
+def _newest(runs: Sequence[RunSummary], waiting: Mapping[str, Sequence[str]]) -> list[RunSummary]:
     found = sorted(runs, key=lambda run: run.kept.position, reverse=True)[:NEWEST]
-    return [run_list.shown(run) for run in found]
+    return [run_list.shown(run, waiting.get(run.execution_id, ())) for run in found]
 
 
 def _throughput(runs: Iterable[RunSummary]) -> list[DayBody]:

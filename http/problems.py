@@ -112,6 +112,16 @@ def _rejected(request: AnyRequest, refusal: Rejected) -> Response[bytes]:
     )
 
 
+def with_head(allow: str) -> str:
+    """Return an `Allow` header with HEAD wherever there is GET, in order."""
+    methods = {method.strip() for method in allow.split(",")} | {"OPTIONS"}
+    return ", ".join(sorted(methods | {"HEAD"} if "GET" in methods else methods))
+
+
+def _with_head(headers: Mapping[str, str] | None) -> dict[str, str]:
+    return {name: with_head(value) if name.lower() == "allow" else value for name, value in (headers or {}).items()}
+
+
 def _log_unavailable(request: AnyRequest, error: LogUnavailable) -> Response[bytes]:
     # The error may name hosts and files; the client only needs to know what to do.
     _LOGGER.warning("the log cannot be reached: %s", error)
@@ -150,7 +160,7 @@ def _of_litestar(request: AnyRequest, error: HTTPException) -> Response[bytes]:
         return _unhandled(request, error)
     status = error.status_code
     word = _WORDS.get(status, HTTPStatus(status).phrase.lower().replace(" ", "_"))
-    return answer(request, status, word, _MESSAGES.get(status) or _what_to_do(error), headers=error.headers)
+    return answer(request, status, word, _MESSAGES.get(status) or _what_to_do(error), headers=_with_head(error.headers))
 
 
 def _what_to_do(error: HTTPException) -> str:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 import msgspec
 from litestar import Request, Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import FromPath, JSONBody, QueryParameter
+from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
 from ..application.agent_port import Agents
@@ -26,12 +26,8 @@ from ..projections.run_list import RunSummary
 from .field_types import ModelId
 from .idempotency import Asking, Asks, Command
 from .problems import refusals
-from .reading import DEFAULT_PAGE, MAX_PAGE, Reads, only_once
-
-Limit: TypeAlias = Annotated[int, QueryParameter(ge=1, le=MAX_PAGE, description="How many to list at most.")]
-Before: TypeAlias = Annotated[
-    int | None, QueryParameter(ge=0, le=2**53, description="List what comes after this cursor, from a `next` link.")
-]
+from .reading import DEFAULT_PAGE, MAX_PAGE, Before, Limit, Reads, only_once
+from .waiting.items import waiting_kinds
 
 
 class BuildTest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -210,7 +206,8 @@ def list_runs(
     only_once(request, "limit", "before")
     reading.access.project(reading.principal, project_id)
     rows = reading.rows(run_list.VIEW, project_id, before=before, limit=limit)
-    body = [run_list.shown(row) for _, row in rows]
+    waiting = waiting_kinds(reading, project_id)
+    body = [run_list.shown(row, waiting.get(row.execution_id, ())) for _, row in rows]
     return Response(body, headers=next_link(request, limit, [place for place, _ in rows]))
 
 

@@ -1,12 +1,13 @@
 """What a GET may ask for: rows of views, as new as the client wants them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypeAlias, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 from litestar import Request
 from litestar.di import NamedDependency
-from litestar.params import HeaderParameter, SkipValidation
+from litestar.params import HeaderParameter, QueryParameter, SkipValidation
 
 from ..application.ports import ViewRow
 from ..domain.rejected import Invalid
@@ -20,6 +21,11 @@ Row = TypeVar("Row", bound=msgspec.Struct)
 DEFAULT_PAGE = 100
 MAX_PAGE = 1_000
 NUMBER = r"^[0-9]{1,16}$"
+
+Limit: TypeAlias = Annotated[int, QueryParameter(ge=1, le=MAX_PAGE, description="How many to list at most.")]
+Before: TypeAlias = Annotated[
+    int | None, QueryParameter(ge=0, le=2**53, description="List what comes after this cursor, from a `next` link.")
+]
 
 
 class NotReached(Unavailable):
@@ -54,6 +60,17 @@ class Reading:
         self._await(view)
         found: Sequence[ViewRow] = self.services.views.list(view.name, group, before=before, limit=limit)
         return [(row.order, view.decode(row.body)) for row in found]
+
+    def every(self, view: View[Row], group: str, *, before: int | None = None, page: int = MAX_PAGE) -> Iterator[Row]:
+        """
+        Give every row of a group, the highest first, those below *before*. It reads a *page* at a time, as far as rows
+        are asked for. Raises NotReached.
+        """
+        while found := self.rows(view, group, before=before, limit=page):
+            yield from (row for _, row in found)
+            if len(found) < page:
+                return
+            before = found[-1][0]
 
     def await_log(self) -> None:
         """Return if the log itself is as new as the client asked for. Raises NotReached."""
@@ -95,3 +112,9 @@ def only_once(request: Request[Any, Any, Any], *names: str) -> None:
     for name in names:
         if len(request.query_params.getall(name, [])) > 1:
             raise Invalid(f"Give the query parameter `{name}` at most once.")
+
+
+def link_to(request: Request[Any, Any, Any], **cursor: int) -> dict[str, str]:
+    """Return the RFC 8288 link to the same list from another cursor on."""
+    asked = {**request.query_params.dict(), **cursor}
+    return {"Link": f'<{request.url.path}?{urlencode(asked, doseq=True)}>; rel="next"'}

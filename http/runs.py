@@ -1,5 +1,6 @@
 """Runs, coordinators and children: their state, their work plan, their children."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
@@ -12,14 +13,16 @@ from msgspec import Meta
 from ..application.git_port import Repositories
 from ..application.look import WorkspaceUnavailable, looked
 from ..domain.rejected import NotFound
-from ..projections import children_view, work_plan_view
+from ..projections import children_view, waiting, work_plan_view
 from ..projections.children_view import ChildView
 from ..projections.run_detail import RunDetail
+from ..projections.waiting import WaitingKind
 from ..projections.work_plan_view import WorkPlanView
 from .etags import etag
 from .one_run import run_row
 from .problems import refusals
 from .reading import Reads
+from .waiting.items import kinds_of
 
 MAX_DIFF_BYTES = 256 * 1024
 #: How many diffs are remembered; a pair of commits has the same one for ever.
@@ -30,6 +33,10 @@ class RunBody(RunDetail, frozen=True, kw_only=True):
     """A run, and what it has changed."""
 
     diff: Annotated[str | None, Meta(description="Unified diff, cut at 256 KiB; null while there is nothing.")] = None
+    waiting: Annotated[
+        Sequence[WaitingKind] | msgspec.UnsetType,
+        Meta(description="The kinds of what waits for somebody, the oldest first; absent where nothing waits."),
+    ] = msgspec.UNSET
 
 
 class WorkPlanNotFound(NotFound):
@@ -44,7 +51,10 @@ def show_run(run_id: FromPath[str], reading: Reads) -> Response[RunBody]:
     """Return the run as it is now. Its ETag moves with every fact that is not mere agent output."""
     row = run_row(reading, run_id)
     fields = {name: getattr(row, name) for name in RunDetail.__struct_fields__}
+    waits = reading.row(waiting.VIEW, row.kept.root)
+    kinds = kinds_of(waits, None if row.parent_run_id is None else row.run_id)
     fields |= {"internal": msgspec.UNSET, "diff": _diff_of(row, reading.services.repositories)}
+    fields |= {"waiting": kinds or msgspec.UNSET}
     return Response(RunBody(**fields), headers={"ETag": etag(row.kept.root_sequence)})
 
 

@@ -1,11 +1,13 @@
 """`steersman agents`: what agents.toml says, checked against this machine."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from ..adapters.agents_file import AgentsFileInvalid, find_command, read_agents
 from ..application.agent_port import AgentInfo
+from .check_agents import check_agents
 from .output import print_json, print_table
 from .refused import Refused
 from .settings import Settings, data_option, json_option, read_settings
@@ -36,12 +38,21 @@ def agents_shown(settings: Settings, agents_file: Path | None) -> list[AgentInfo
 
 
 @click.command()
+@click.argument("names", nargs=-1, metavar="[AGENT]...")
+@click.option("--check", is_flag=True, help="Start each, or those that are named, up to where a model is needed.")
 @data_option
 @agents_option
 @json_option
-def command(data: Path | None, agents_file: Path | None, as_json: bool) -> None:
+def command(names: tuple[str, ...], check: bool, data: Path | None, agents_file: Path | None, as_json: bool) -> None:
     """List the known agents and whether their command is on PATH, the default first."""
-    agents = agents_shown(read_settings(data), agents_file)
+    settings = read_settings(data)
+    agents = agents_shown(settings, agents_file)
+    if strange := [name for name in names if name not in {agent.name for agent in agents}]:
+        raise Refused(f"agents.toml names no agent {', '.join(strange)}.")
+    agents = [agent for agent in agents if not names or agent.name in names]
+    if check:
+        _check(settings, agents_file, [agent.name for agent in agents], as_json)
+        return
     if as_json:
         print_json(agents)
         return
@@ -54,3 +65,16 @@ def command(data: Path | None, agents_file: Path | None, as_json: bool) -> None:
         for agent in agents
     ]
     print_table(("AGENT", "STATE", "COMMAND"), rows)
+
+
+def _check(settings: Settings, agents_file: Path | None, names: Sequence[str], as_json: bool) -> None:
+    """Start each agent, open a session, and say what it can do, or what it lacks. Raises Refused: one of them lacks it."""
+    found = [*check_agents(settings, agents_file, names)]
+    if as_json:
+        print_json(found)
+    else:
+        print_table(
+            ("AGENT", "STATE", "WHAT"), [(one.name, "starts" if one.ok else one.code, one.detail) for one in found]
+        )
+    if lacking := [one.name for one in found if not one.ok]:
+        raise Refused(f"{', '.join(lacking)}: see above.")

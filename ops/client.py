@@ -9,7 +9,7 @@ from uuid import uuid4
 import httpx
 
 from .output import note
-from .refused import OutcomeUnknown, Refused
+from .refused import OutcomeUnknown, Refused, RefusedByService
 from .settings import Connection
 from .sse import ServerSent, read_events
 
@@ -40,7 +40,19 @@ class Client:
 
     def get(self, path: str) -> Any:
         """Return what is there. Raises Refused."""
-        return self._answer("GET", path, headers={"Steersman-Min-Position": self._position})
+        return self._told(self._read(path))
+
+    def pages(self, path: str) -> Iterator[Any]:
+        """Give every element of a list, page after page. Raises Refused."""
+        following: str | None = path
+        while following is not None:  # ends: a list does
+            response = self._read(following)
+            yield from self._told(response)
+            following = response.links.get("next", {}).get("url")
+
+    def catch_up(self) -> None:
+        """From here on every answer shows at least what is on the log now. Raises Refused."""
+        self._position = str(self.get("/health")["position"] or self._position)
 
     def text(self, path: str) -> str:
         """Return what is there as text. Raises Refused."""
@@ -134,8 +146,14 @@ class Client:
         except UnicodeError as error:
             raise Refused(f"{self._connection.url} cannot be reached: {error}") from error
 
-    def _answer(self, method: str, path: str, **request: Any) -> Any:
-        return self._told(self._sent(method, path, **request))
+    def _read(self, path: str) -> httpx.Response:
+        """Return what is there, once the service's views show what this client has done."""
+        until = time.monotonic() + TIMEOUT_SECONDS
+        while True:  # ends: after so many seconds
+            response = self._sent("GET", path, headers={"Steersman-Min-Position": self._position})
+            lags = response.status_code == 503 and _word(response) == "position_not_reached"
+            if not lags or time.monotonic() >= until:  # the service has waited before it said so
+                return response
 
     def _sent(self, method: str, path: str, **request: Any) -> httpx.Response:
         try:
@@ -145,7 +163,7 @@ class Client:
 
     def _told(self, response: httpx.Response) -> Any:
         if response.is_error:
-            raise Refused(_told(response))
+            raise RefusedByService(_told(response), response.status_code, _word(response))
         self._position = response.headers.get("Steersman-Position", self._position)
         try:
             return response.json() if response.content else None
@@ -207,6 +225,14 @@ def _leaves_open(response: httpx.Response) -> bool:
     except (ValueError, KeyError, TypeError):
         return response.status_code != 409  # a proxy's own words
     return word == KEY_IN_FLIGHT if response.status_code == 409 else word not in NOTHING_DONE
+
+
+def _word(response: httpx.Response) -> str | None:
+    try:
+        word = response.json()["error"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return word if isinstance(word, str) else None
 
 
 def _told_at_once(response: httpx.Response) -> str:

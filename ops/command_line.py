@@ -7,6 +7,7 @@ called wrongly, 3 when it was sent and its outcome is unknown. What it was asked
 
 import os
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, NoReturn, TextIO
@@ -15,8 +16,22 @@ import click
 
 from .refused import Refused
 
-#: Name, the module here whose `command` it is, and what it does.
+#: Name, the module here whose `command` it is (or `module:name`), and what it does.
 COMMANDS = {
+    "run": ("commands.start_run", "Give a goal to the agents of this repository."),
+    "waiting": ("commands.show_waiting", "List what waits for you, and how to answer it."),
+    "show": ("commands.show_run:show", "Show how a run stands, and why what failed has failed."),
+    "diff": ("commands.show_run:diff", "Show what a run has changed."),
+    "approve": ("commands.decide:approve", "Approve the work of a run: it is merged."),
+    "decline": ("commands.decide:decline", "Decline the work of a run: nothing is merged."),
+    "changes": ("commands.decide:changes", "Ask for changes of the work of a run."),
+    "answer": ("commands.answer_agent:answer", "Answer an agent's question."),
+    "allow": ("commands.answer_agent:allow", "Let an agent use a tool, or run a command."),
+    "deny": ("commands.answer_agent:deny", "Deny an agent a tool or a command."),
+    "retry": ("commands.decide:retry", "Try again what failed, or is blocked."),
+    "cancel": ("commands.decide:cancel", "Stop a run, and keep its record."),
+    "steer": ("commands.decide:steer", "Correct a run while it works."),
+    "completion": ("commands.completion", "Print what a shell needs to complete all this."),
     "serve": ("serve", "Run the service."),
     "demo": ("run_demo", "Show the whole way from a goal to a merged commit."),
     "token": ("tokens", "Issue, list and revoke the tokens that clients send."),
@@ -54,8 +69,12 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return the command."""
         if cmd_name not in COMMANDS:
+            close = " or ".join(f"`steersman {name}`" for name in get_close_matches(cmd_name, COMMANDS, n=2))
+            if close:
+                ctx.fail(f"No such command {cmd_name!r}. Did you mean {close}?")
             return None
-        found: click.Command = import_module(f".{COMMANDS[cmd_name][0]}", __package__).command
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        found: click.Command = getattr(import_module(f".{module}", __package__), name or "command")
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

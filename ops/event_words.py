@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_WORDS = 100
+#: Why something failed is worth more than one line of a terminal.
+MAX_CAUSE = 400
 
 
 def in_words(topic: str, payload: Mapping[str, Any]) -> str:
@@ -29,7 +31,10 @@ def _gist(topic: str, payload: Mapping[str, Any]) -> str:
         case "coordinator.effect_released":
             return _cut(f"{payload.get('kind')} {payload.get('errorCode')}: {payload.get('reason')}")
         case "run.failed":
-            return _cut(f"{payload.get('errorCode')}: {payload.get('message')}")
+            return _cut(f"{payload.get('errorCode')}: {payload.get('message')}", MAX_CAUSE)
+        case "subtask.failed":
+            who = f"{payload.get('subtaskId')} {payload.get('assignedAgent')}"
+            return _cut(f"{who} {payload.get('cause') or ''}: {payload.get('reason') or ''}", MAX_CAUSE)
         case _ if topic.startswith("subtask."):
             return _cut(f"{payload.get('subtaskId')} {payload.get('assignedAgent')} {payload.get('reason') or ''}")
         case _:
@@ -37,6 +42,6 @@ def _gist(topic: str, payload: Mapping[str, Any]) -> str:
             return _cut(next((word for word in words if isinstance(word, str)), ""))
 
 
-def _cut(words: object) -> str:
+def _cut(words: object, most: int = MAX_WORDS) -> str:
     line = " ".join(str(words or "").split())
-    return line if len(line) <= MAX_WORDS else f"{line[: MAX_WORDS - 1]}…"
+    return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from types import FrameType
+from typing import Any
 
 import click
 import structlog
@@ -102,6 +103,7 @@ def check_exposure(host: str, tokens: TokenStore) -> None:
     except LogUnavailable as error:
         raise Refused(str(error)) from error
     if not usable and not _is_loopback(host):
+        addresses_of(host, 0)  # one that there is not can be reached from nowhere
         raise Refused(
             f"{host} can be reached from other machines, and no token is issued yet. "
             "First: steersman token issue --user YOU --scope operator"
@@ -112,9 +114,8 @@ def check_exposure(host: str, tokens: TokenStore) -> None:
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens there. Raises Refused."""
+    family, kind, protocol, _, address = addresses_of(host, port)[0]
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
@@ -122,6 +123,14 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise Refused(f"{host} port {port} cannot be listened on: {error.strerror}.") from error
     return listener
+
+
+def addresses_of(host: str, port: int) -> list[Any]:
+    """Return what `getaddrinfo` says of a host to listen at. Raises Refused."""
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise Refused(f"{host} port {port} cannot be listened on: {error.strerror}.") from error
 
 
 def address_of(listener: socket.socket) -> str:

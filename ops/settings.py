@@ -1,8 +1,9 @@
 """What the environment says: read once, checked once, and from then on a value like any other."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -10,6 +11,9 @@ import msgspec
 from ..adapters.agents_file import Isolation
 from ..domain.agent_output import MAX_TURN_BYTES
 from .refused import Refused
+
+#: A command before it has its options.
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_MAX_AGENTS = 4
 #: More processes than any machine gives places to.
@@ -100,8 +104,15 @@ def read_settings(data: Path | None = None, environment: Mapping[str, str] = os.
     )
 
 
-def read_connection(environment: Mapping[str, str] = os.environ) -> Connection:
-    """Return where the service is and the token to show it. Raises Refused."""
+def read_connection(environment: Mapping[str, str] | None = None) -> Connection:
+    """
+    Return where the service is and the token to show it: as the command's own options say, else as the environment does.
+    Raises Refused.
+    """
+    if environment is None:
+        context = click.get_current_context(silent=True)
+        given: Mapping[str, str] = context.meta.get(CONNECTION, {}) if context else {}
+        environment = {**os.environ, **given}
     token = environment.get("STEERSMAN_TOKEN", "")
     if not token:
         raise Refused("STEERSMAN_TOKEN is not set. Get one with: steersman token issue --user YOU --scope operator")
@@ -163,4 +174,29 @@ data_option = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     help="The data directory [default: $STEERSMAN_DATA, else steersman in the user's data folder].",
 )
+#: Under which name a command's context has what its options say about the connection.
+CONNECTION = "steersman.connection"
+
+
+def _connects(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value:
+        name = {"server": "STEERSMAN_SERVER_URL", "token": "STEERSMAN_TOKEN"}[str(parameter.name)]
+        context.meta.setdefault(CONNECTION, {})[name] = value
+
+
+def client_options(command: Command) -> Command:
+    """Give a command that asks the service the options that say where that is, who asks, and how to print."""
+    for option in (
+        json_option,
+        click.option(
+            "--token", expose_value=False, callback=_connects, help="The token to show it [default: $STEERSMAN_TOKEN]."
+        ),
+        click.option(
+            "--server", expose_value=False, callback=_connects, help="The service [default: $STEERSMAN_SERVER_URL]."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")

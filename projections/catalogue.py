@@ -11,6 +11,7 @@ from . import (
     run_detail,
     run_list,
     token_usage,
+    waiting,
     work_plan_view,
 )
 from .view import View
@@ -26,4 +27,5 @@ VIEWS: tuple[View[Any], ...] = (
     token_usage.VIEW,
     outstanding_directives.VIEW,
     held_runs.VIEW,
+    waiting.VIEW,
 )

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 import msgspec
 
 from ..domain.agent_output import ToolCalled
-from ..domain.child_run import RunStarted
+from ..domain.child_run import RunFailed, RunStarted
 from ..domain.event import Fact
 from ..domain.work_plan import SubtaskMoved
+from .failure import Failure, failure_of
 from .standing import ChildStanding, child_after
 from .view import Rows, View, deleted_run
 
-VERSION = 1
+VERSION = 2
 
 
 class Internal(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +38,8 @@ class ChildView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     worktree_branch: str
     tree_hash: str | None = None
     step_count: int = 0
+    #: Why it failed, in the last words of its agent; left out unless it has failed.
+    error: Failure | msgspec.UnsetType = msgspec.UNSET
     internal: Internal | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -107,9 +110,11 @@ def _next(row: ChildView, fact: Fact) -> ChildView:
     if isinstance(fact.event, ToolCalled):
         return msgspec.structs.replace(row, step_count=row.step_count + 1)
     standing = child_after(row.kept.standing, row.child_run_id, fact)
+    error = failure_of(fact.event) if isinstance(fact.event, RunFailed) else row.error
     return msgspec.structs.replace(
         row,
         child_run_status=standing.status,
+        error=error if standing.status == "failed" else msgspec.UNSET,
         tree_hash=standing.tree_hash,
         internal=msgspec.structs.replace(row.kept, standing=standing),
     )

@@ -15,19 +15,12 @@ from ..domain.line import resolved
 from ..domain.run import CoordinatorStarted
 from ..domain.run_records import RunArchived
 from ..domain.work_plan import SubtaskMoved
+from .failure import Failure, failure_of
 from .held_effects import HeldView, held_after
 from .standing import ChildStanding, Standing, after, child_after
 from .view import Rows, View, deleted_run
 
 VERSION = 4
-
-
-class Failure(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Why a run failed."""
-
-    message: str | None
-    error_code: str
-    retryable: bool
 
 
 class StandingConflict(msgspec.Struct, frozen=True, kw_only=True):
@@ -321,8 +314,7 @@ def _paths(paths: Sequence[Text]) -> tuple[str, ...]:
 def _with_result(row: RunDetail, fact: Fact) -> RunDetail:
     match fact.event:
         case child_run.RunFailed() as event:
-            failure = Failure(message=event.message.value, error_code=event.error_code, retryable=event.retryable)
-            return msgspec.structs.replace(row, error=failure, result=event.error_code)
+            return msgspec.structs.replace(row, error=failure_of(event), result=event.error_code)
         case child_run.RunCompleted() as event:
             return msgspec.structs.replace(row, result=event.result)
         case child_run.RunCancelled() as event:

@@ -1,6 +1,6 @@
 """A project's coordinator runs, newest first, as `GET /api/projects/{id}/runs` lists them. Group: the project's id."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -43,6 +43,9 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     archived_at: str | None = None
     #: What failed several times in a row and is tried again slowly, until it is mended; absent where there is nothing.
     held: tuple[HeldView, ...] | msgspec.UnsetType = ()
+    #: The kinds of what waits for somebody, the oldest first. Never stored: who lists runs looks it up; absent where
+    #: nothing waits.
+    waiting: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     internal: Internal | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -52,9 +55,11 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         return self.internal
 
 
-def shown(row: RunSummary) -> RunSummary:
-    """Return the row as a client sees it."""
-    return msgspec.structs.replace(row, held=row.held or msgspec.UNSET, internal=msgspec.UNSET)
+def shown(row: RunSummary, waiting: Sequence[str] = ()) -> RunSummary:
+    """Return the row as a client sees it, with the kinds of what waits in the run."""
+    return msgspec.structs.replace(
+        row, held=row.held or msgspec.UNSET, waiting=tuple(waiting) or msgspec.UNSET, internal=msgspec.UNSET
+    )
 
 
 def apply(rows: Rows[RunSummary], fact: Fact) -> Mapping[str, RunSummary | None]:

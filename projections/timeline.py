@@ -46,6 +46,8 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     sequence: int
     type: str
+    #: When it was stored, RFC 3339 in UTC; nothing is ordered by it.
+    timestamp: str
     payload: msgspec.Raw
 
 
@@ -83,7 +85,12 @@ def log_frame(fact: Fact) -> Frame:
 
 def timeline_entry(fact: Fact) -> TimelineEntry:
     """Return the fact as an element of a run's events."""
-    return TimelineEntry(sequence=fact.run_sequence or 0, type=fact.topic, payload=msgspec.Raw(payload(fact)))
+    return TimelineEntry(
+        sequence=fact.run_sequence or 0,
+        type=fact.topic,
+        timestamp=fact.at.isoformat(),
+        payload=msgspec.Raw(payload(fact)),
+    )
 
 
 def log_entry(fact: Fact) -> LogEntry:

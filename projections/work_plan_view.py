@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import msgspec
 
 from ..domain.event import Fact
-from ..domain.work_plan import PlannedSubtask, SubtaskMoved, WorkPlanMade
+from ..domain.work_plan import PlannedSubtask, SubtaskFailed, SubtaskMoved, WorkPlanMade
 from .standing import Standing, after
 from .view import Rows, View, deleted_run
 
-VERSION = 3
+VERSION = 4
 
 
 class SubtaskRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -24,6 +24,10 @@ class SubtaskRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     isolation: str
     status: str
     child_run_id: str | None
+    #: Why it has no result, or starts anew: in a word, where that is known, and in the last words of its agent. Left out
+    #: where there is nothing to say.
+    cause: str | msgspec.UnsetType = msgspec.UNSET
+    reason: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class DependencyRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -124,6 +128,8 @@ def _moved(subtasks: tuple[SubtaskRow, ...], event: SubtaskMoved) -> tuple[Subta
             child_run_id=event.child_run_id,
             assigned_agent=event.assigned_agent,
             selected_model_id=event.selected_model_id,
+            cause=(isinstance(event, SubtaskFailed) and event.cause) or msgspec.UNSET,
+            reason=(event.reason is not None and event.reason.value) or msgspec.UNSET,
         )
         for part in subtasks
     )

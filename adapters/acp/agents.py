@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from ...application.agent_port import AgentFailed, AgentInfo, SessionRequest
-from ..agents_file import AgentCommand, KnownAgents, agent_environment, find_command
+from ..agents_file import AgentCommand, AgentNotConfigured, KnownAgents, agent_environment, find_command
 from ..processes.agent_process import AgentProcess
 from ..processes.box import Bare, Box
 from ..processes.homes import Homes
@@ -81,15 +81,21 @@ class AcpAgents:
         path = find_command(command)
         if path is None:
             raise AgentFailed("agent_not_installed", f"{command.command[0]!r} is not on PATH", retryable=False)
+        try:
+            environment = agent_environment(command, request.run_id, home)
+        except AgentNotConfigured as error:
+            raise AgentFailed("agent_not_configured", str(error), retryable=False) from error
         work = surrounded(
             [path, *command.command[1:]],
-            agent_environment(command, request.run_id, home),
+            environment,
             command,
             cwd=request.cwd,
             home=home,
             reads=request.reads,
         )
-        return asyncio.run_coroutine_threadsafe(self._open(work, request, model), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(
+            self._open(work, request, model, command.authenticate), self._loop
+        ).result()
 
     def forget(self, run_ids: Sequence[str]) -> None:
         self._homes.forget(run_ids)
@@ -162,11 +168,13 @@ class AcpAgents:
         session.on_closed = lambda: self._forget(session, process, door, watch)
         return session
 
-    async def _open(self, work: Surrounded, request: SessionRequest, model: str | None) -> AcpSession:
+    async def _open(
+        self, work: Surrounded, request: SessionRequest, model: str | None, login: str | None
+    ) -> AcpSession:
         deadline = self._deadline()
         async with self._started(work, request, deadline) as session:
             try:
-                await session.open(deadline, model)
+                await session.open(deadline, model, login)
             except BaseException:
                 await session.shut()
                 raise

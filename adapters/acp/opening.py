@@ -32,6 +32,7 @@ class Opening:
         self._cwd = cwd
         self._capabilities: tuple[str, ...] = ()
         self._can_list = False
+        self._logins: tuple[str, ...] = ()
         self._session_id = ""
         self._opened: dict[str, Any] = {}
 
@@ -46,9 +47,11 @@ class Opening:
         # The library's own way leaves out what is empty, and the offer of a form is an empty object.
         answer = await self._ask("initialize", hello.model_dump(mode="json", by_alias=True, exclude_none=True))
         try:
-            can = InitializeResponse.model_validate(answer).agent_capabilities
+            told = InitializeResponse.model_validate(answer)
         except ValidationError as error:
             raise broken(f"initialize was answered with {error}") from error
+        can = told.agent_capabilities
+        self._logins = tuple(method["id"] for method in tables(table(answer).get("authMethods")) if method.get("id"))
         prompts = can.prompt_capabilities if can else None
         sessions = can.session_capabilities if can else None
         self._can_list = sessions is not None and sessions.list is not None
@@ -63,9 +66,33 @@ class Opening:
         self._capabilities = tuple(name for name, is_offered in offered.items() if is_offered)
         return self._capabilities
 
+    async def log_in(self, method: str) -> None:
+        """On return the agent is logged in this way. Raises AgentFailed: agent_login_required."""
+        if method not in self._logins:
+            raise self._login_required(f"agents.toml says `authenticate` {method!r}, which the agent does not offer")
+        try:
+            await self._ask("authenticate", {"methodId": method})
+        except AgentFailed as failure:
+            if isinstance(failure.__cause__, RequestError):
+                raise self._login_required(str(failure)) from failure.__cause__
+            raise
+
+    def _login_required(self, said: str) -> AgentFailed:
+        offers = f"It offers: {', '.join(self._logins)}" if self._logins else "It offers no way that is known here"
+        todo = (
+            "name one as `authenticate` in agents.toml, with the key under `pass` or `secrets`, or log in as the service's "
+            "user and hand the login on by `mounts`"
+        )
+        return AgentFailed("agent_login_required", f"{said}. {offers}; {todo}.", retryable=False)
+
     async def begin(self) -> str:
-        """Open a new session; return its id."""
-        self._opened = table(await self._ask("session/new", {"cwd": self._cwd, "mcpServers": []}))
+        """Open a new session; return its id. Raises AgentFailed: agent_login_required if the agent lets nobody in."""
+        try:
+            self._opened = table(await self._ask("session/new", {"cwd": self._cwd, "mcpServers": []}))
+        except AgentFailed as failure:
+            if isinstance(failure.__cause__, RequestError) and failure.__cause__.code == AUTHENTICATION_REQUIRED:
+                raise self._login_required(str(failure)) from failure.__cause__
+            raise
         session_id = self._opened.get("sessionId")
         if not isinstance(session_id, str) or not session_id:
             raise broken("the answer to session/new has no session id")
@@ -83,14 +110,14 @@ class Opening:
             params: dict[str, Any] = {"sessionId": session_id, "cwd": self._cwd, "mcpServers": []}
             self._opened = table(await self._ask(method, params))
         except AgentFailed as failure:
-            if isinstance(failure.__cause__, RequestError) and await self._is_gone(failure.__cause__):
+            if isinstance(failure.__cause__, RequestError) and failure.__cause__.code == AUTHENTICATION_REQUIRED:
+                raise self._login_required(str(failure)) from failure.__cause__
+            if isinstance(failure.__cause__, RequestError) and await self._is_gone():
                 raise AgentFailed("session_not_found", str(failure), retryable=False) from failure
             raise
 
-    async def _is_gone(self, error: RequestError) -> bool:
+    async def _is_gone(self) -> bool:
         """Whether a load failed because there is no such session. Agents have no common error for it: the list tells."""
-        if error.code == AUTHENTICATION_REQUIRED:
-            return False
         if not self._can_list:
             return True
         cursor: object = None

@@ -132,10 +132,15 @@ class AcpSession:
 
     # On the loop's thread
 
-    async def open(self, deadline: float, model: str | None) -> None:
-        """Say hello, then open or load the session and choose the model, all before the deadline. Raises AgentFailed."""
+    async def open(self, deadline: float, model: str | None, login: str | None = None) -> None:
+        """
+        Say hello, log in where a way is named, open or load the session and choose the model, all before the deadline.
+        Raises AgentFailed.
+        """
         opening = self._opening(deadline)
         self._capabilities = await opening.say_hello()
+        if login is not None:
+            await opening.log_in(login)
         if self._request.session_id is None:
             self._session_id = await opening.begin()
         else:

@@ -32,6 +32,7 @@ from ..ports import Wakeups
 from .advancing import Advancing
 from .back_off import BackOff
 from .rounds import Outcome, Round, Rounds
+from .say_what_happened import say_what_happened
 from .tenure import LeaseLost
 from .under_way import EffectState, Held, UnderWay
 
@@ -170,6 +171,7 @@ class Driver:
                 # was put back to a backup, must not make this a busy loop.
                 announced = max(announced, self._wakeups.wait(announced, POLL_SECONDS))
                 while facts := self._shop.runs.log.read(position, PAGE):
+                    say_what_happened(facts, self._shop.tenure.holds)
                     for root in _to_be_tried(facts):
                         self._effects.try_now(root, self._shop.now())
                     for root in self._with_news(facts):

@@ -79,6 +79,8 @@ AGAIN: dict[str, tuple[Behaviour, bool]] = {
 #: What gets no better by being done again.
 ONCE: dict[str, tuple[Behaviour, bool]] = {
     "agent_not_installed": (fails("agent_not_installed", retryable=False), True),
+    "agent_not_configured": (fails("agent_not_configured", retryable=False), True),
+    "agent_login_required": (fails("agent_login_required", retryable=False), True),
     "agent_refused": (ends("refusal"), True),
     "agent_processes_unruly": (fails("agent_processes_unruly", retryable=False), False),
     "of_an_adapter": (fails("of_an_adapter"), True),

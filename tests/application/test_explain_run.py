@@ -5,6 +5,7 @@ from steersman.application.driving.under_way import EffectState
 from steersman.application.effects.carry_out import carry_out
 from steersman.application.explain_run import Explanation, explain
 from steersman.application.lease_port import Holder
+from steersman.domain import child_ends, review
 from steersman.domain.dispatch import advance
 from steersman.domain.effects import PauseWorker, next_effects
 from steersman.tests.application.service import Service, part
@@ -96,3 +97,43 @@ def test_at_the_gate_a_person_is_waited_for_and_afterwards_nobody() -> None:
     service.approve()
     service.drive()
     assert who(explain(service.run, held())) == ["nobody"]
+
+
+def test_after_a_merge_that_failed_the_files_the_kept_branch_and_the_way_out_are_said() -> None:
+    service = Service()
+    service.start(part("one"))
+    service.drive()
+    service.approve()
+    service.shop.decide("r", lambda run: review.fail_merge(run, ["a.txt"]))
+    service.drive()
+    assert service.run.closed
+    (wait,) = explain(service.run, held()).waits
+    assert (wait.who, wait.request) == ("person", "POST /api/runs/r/retry")
+    assert "a.txt" in wait.what
+    assert f"the branch {service.run.assembly.branch}" in wait.what
+    (again,) = explain(service.run, held(), retried_as="s").waits
+    assert (again.who, again.request) == ("nobody", None)
+    assert "run s" in again.what
+
+
+def test_a_run_that_failed_says_why_and_that_it_can_be_tried_again() -> None:
+    service = Service()
+    service.start(part("one"))
+    service.shop.decide("r", lambda run: advance(run, service.clock.now()))
+    child = next(iter(service.run.children))
+    words = "session/new: Authentication required"
+    service.shop.decide(
+        "r",
+        lambda run: child_ends.fail_child(
+            run, child, service.clock.now(), error_code="agent_refused", message=words, retryable=False
+        ),
+    )
+    while service.shop.decide("r", lambda run: advance(run, service.clock.now())):
+        pass
+    (blocked,) = explain(service.run, held()).waits
+    assert f"agent_refused: {words}" in blocked.what
+    service.shop.decide("r", lambda run: review.fail_run(run, error_code="x", message="", retryable=True))
+    service.drive()
+    (wait,) = explain(service.run, held()).waits
+    assert (wait.who, wait.request) == ("person", "POST /api/runs/r/retry")
+    assert words in wait.what

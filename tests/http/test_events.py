@@ -14,7 +14,7 @@ def test_a_runs_events_are_numbered_from_one_without_a_gap(api: Any, story: Any)
     story.to_gate()
     events = story.client.get(f"/api/runs/{story.run_id}/events").json()
     assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
-    assert set(events[0]) == {"sequence", "type", "payload"}
+    assert set(events[0]) == {"sequence", "type", "timestamp", "payload"}
     assert (events[0]["type"], events[0]["payload"]["goal"]) == ("coordinator.started", "Sell things")
     assert api.services.log.run_head(story.run_id) == len(events)
 

@@ -65,6 +65,7 @@ def test_the_overview_counts_the_callers_runs_and_nobody_elses(api: Any, story: 
         "total": 1,
         "active": 1,
         "awaiting_review": 1,
+        "waiting": 1,
         "held": 0,
         "by_status": {"awaiting_review": 1},
     }

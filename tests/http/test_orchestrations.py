@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import PLAN
+from .conftest import PLAN, git
 
 DIRECT = {"goal": "Sell things", "start_mode": "direct"}
 
@@ -45,9 +45,23 @@ def test_a_plan_names_its_parts_from_one_and_their_dependencies(api: Any, story:
     assert plan["dependencies"] == [{"subtaskId": 2, "dependsOnSubtaskId": 1}]
 
 
+def test_a_run_begins_from_the_branch_that_is_named_and_is_merged_into_it(story: Any, repository: Path) -> None:
+    git(repository, "branch", "release/1.0")
+    story.project()
+    path = f"/api/projects/{story.project_id}/orchestrations"
+    for body, branch in ((DIRECT | {"base_branch": "release/1.0"}, "release/1.0"), (DIRECT, "main")):
+        run_id = story.client.post(path, json=body | {"plan": PLAN}).raise_for_status().json()["runId"]
+        assert story.client.get(f"/api/runs/{run_id}").json()["originating_branch"] == branch
+    story.run_id = run_id
+
+
 @pytest.mark.parametrize(
     ("change", "status", "error"),
     [
+        ({"base_branch": "nowhere"}, 400, "unknown_branch"),
+        ({"base_branch": "../../HEAD"}, 400, "unknown_branch"),
+        ({"base_branch": "steersman/integration/x"}, 400, "unknown_branch"),
+        ({"base_branch": ""}, 400, "unknown_branch"),
         ({"goal": None}, 400, "invalid_request"),
         ({"goal": "  "}, 400, "invalid"),
         ({"goal": "x" * 65_537}, 400, "invalid"),

@@ -5,14 +5,15 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
+from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
 
 from steersman.ops import client, fleet_command, runs_command
 from steersman.ops.client import Client
+from steersman.ops.commands.following import outcome_code
 from steersman.ops.refused import OutcomeUnknown, Refused
-from steersman.ops.runs_command import outcome_code
 from steersman.ops.settings import Connection
 from steersman.tests.ports import free_port
 
@@ -133,7 +134,7 @@ def test_watching_a_run_ends_with_its_outcome(
 ) -> None:
     assert outcome_code(status, result) == code
     feed = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\nevent: done\ndata: {}\n\n"
-    with answering(feed, said(200, status=status, result=result)) as (url, _):
+    with answering(feed, said(200, position=1), said(200, status=status, result=result)) as (url, _):
         monkeypatch.setenv("STEERSMAN_SERVER_URL", url)
         monkeypatch.setenv("STEERSMAN_TOKEN", "steersman_x")
-        assert CliRunner().invoke(runs_command.command, ["watch", "r-1"]).exit_code == code
+        assert CliRunner().invoke(runs_command.command, ["watch", str(uuid4())]).exit_code == code

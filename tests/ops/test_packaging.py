@@ -10,7 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 LOCKS = ("requirements.lock", "requirements-test.lock")
 #: Benchmarks are run from the checkout and are no part of the product.
-HELD = re.compile(r"(domain|projections|application|adapters|http)(/\w+)+\.py|ops/\w+\.py|adapters/sql/\w+\.sql")
+HELD = re.compile(
+    r"(domain|projections|application|adapters|http)(/\w+)+\.py|ops/(commands/)?\w+\.py|adapters/sql/\w+\.sql"
+)
 
 
 def build(kind: str, source: Path, target: Path) -> str:

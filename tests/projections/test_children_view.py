@@ -42,6 +42,18 @@ def test_a_child_is_shown_beside_its_subtask(history: "History") -> None:
     }
 
 
+def test_a_child_that_failed_says_why_in_the_last_words_of_its_agent(history: "History") -> None:
+    history.start()
+    history.advance()
+    history.fail(1)
+    (row,) = history.rows(children_view.VIEW, "r")
+    assert msgspec.to_builtins(row.error) == {
+        "message": "It \N{SNOWMAN} crashed.",
+        "errorCode": "agent_exited",
+        "retryable": True,
+    }
+
+
 def test_a_tree_is_offered_only_once_the_child_is_ready(history: "History") -> None:
     history.start()
     history.advance()

@@ -41,10 +41,11 @@ def test_a_fact_of_a_newer_release_is_shown_as_it_was_stored(history: "History")
     assert (shown.event, msgspec.json.decode(shown.data)) == ("run.teleported", unknown.payload)
 
 
-def test_a_list_of_events_holds_sequence_type_and_payload(history: "History") -> None:
+def test_a_list_of_events_holds_sequence_type_time_and_payload(history: "History") -> None:
     history.start()
     entry = msgspec.json.decode(msgspec.json.encode(timeline_entry(_goal(history))))
-    assert set(entry) == {"sequence", "type", "payload"}
+    assert set(entry) == {"sequence", "type", "timestamp", "payload"}
+    assert entry["timestamp"].startswith("2026-06-07T21:09:")
     assert entry["payload"]["originatingBranch"] == "main"
 
 

@@ -62,3 +62,13 @@ def test_a_blocked_assembly_says_why_and_at_which_stage(history: "History") -> N
     assert row is not None
     assert (row.status, row.status_reason) == ("assembly_blocked", "assembly_blocked: ineligible_subtasks")
     assert [part.status for part in row.subtasks] == ["failed", "failed"]
+    lost, blocked = row.subtasks
+    assert (lost.cause, lost.reason) == ("agent_exited", "It \N{SNOWMAN} crashed.")
+    assert blocked.cause == "dependency_failed"
+
+
+def test_a_part_that_has_a_result_says_nothing_about_why_it_has_none(history: "History") -> None:
+    history.to_gate()
+    row = history.row(work_plan_view.VIEW, "r")
+    assert row is not None
+    assert {(part.cause, part.reason) for part in row.subtasks} == {(msgspec.UNSET, msgspec.UNSET)}
