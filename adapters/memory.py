@@ -11,7 +11,7 @@ from threading import Condition, Lock
 from ..application.log_port import Answered, AnswerKey, Proposal, Stored, Tell
 from ..application.ports import Announce, Clock
 from ..domain.event import Event
-from ..domain.log import LOG_STREAM
+from ..domain.kinds.log import LOG_STREAM
 from .audit.entry import ENTRY_COLUMNS, Entry, entry_of
 from .log.event_codec import EventCodec, StoredRow, StoredText
 from .log.head import Head

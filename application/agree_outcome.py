@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from ..domain import define_outcome
 from ..domain.event import Fact
+from ..domain.runs import define_outcome
 from .caller import Caller
 from .run_log import Answering, RunLog
 

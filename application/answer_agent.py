@@ -5,10 +5,10 @@ from typing import Literal
 
 import msgspec
 
-from ..domain import answers
-from ..domain.asking import Scope
 from ..domain.event import Draft
-from ..domain.run import Run
+from ..domain.facts.asking import Scope
+from ..domain.facts.run import Run
+from ..domain.work import answers
 from .caller import Caller
 from .run_log import Answering, RunLog
 

@@ -19,9 +19,9 @@ from errno import (
 
 import msgspec
 
-from ..domain.held import WaitsFor
+from ..domain.facts.held import WaitsFor
+from ..domain.facts.sandbox import PolicyUnreadable
 from ..domain.rejected import Rejected
-from ..domain.sandbox import PolicyUnreadable
 from .agent_port import AgentFailed
 from .git_port import (
     CommitFailed,

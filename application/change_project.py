@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from ..domain.event import Draft, Fact
-from ..domain.project import Project
+from ..domain.projects.project import Project
 from ..domain.rejected import Busy
 from .caller import Answer, Caller
 from .log_port import Conflict, EventLog

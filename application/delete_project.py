@@ -11,9 +11,10 @@ from uuid import uuid4
 
 import structlog
 
-from ..domain import project_changes, run_records
-from ..domain.project import project_stream
+from ..domain.projects import project_changes
+from ..domain.projects.project import project_stream
 from ..domain.rejected import ProjectNotFound, Rejected, RunNotFound
+from ..domain.runs import records
 from .caller import service
 from .change_project import change_project
 from .end_run import delete_unread
@@ -36,7 +37,7 @@ def end_runs(project_id: str, roots: Iterable[str], runs: RunLog) -> bool:
     shown = _state(project_id, runs) == "deleting"
     for root in found:
         if shown and not _has_ended(root, runs):
-            runs.decide(root, run_records.end_with_project, service(str(uuid4())))
+            runs.decide(root, records.end_with_project, service(str(uuid4())))
             ended = False
     if ended:
         for root in found:
@@ -58,7 +59,7 @@ def _has_ended(root: str, runs: RunLog) -> bool:
 def _delete(root: str, runs: RunLog) -> None:
     by = service(str(uuid4()))
     try:
-        runs.decide(root, run_records.delete_with_project, by)
+        runs.decide(root, records.delete_with_project, by)
     except Undecodable:
         # It is not found when it is deleted already, and its words are erased again.
         with suppress(RunNotFound):

@@ -3,7 +3,7 @@
 from datetime import datetime
 from threading import Lock
 
-from ..domain.directive import SteeringDenied
+from ..domain.facts.directive import SteeringDenied
 from .caller import Caller
 from .run_log import RunLog
 

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import structlog
 
-from ..domain import run_records, steering
 from ..domain.event import Fact
+from ..domain.facts.run import Run, deletion_stream
 from ..domain.rejected import RunNotFound
-from ..domain.run import Run, deletion_stream
-from ..domain.steering import SteerRun
+from ..domain.runs import records
+from ..domain.steering import steering
+from ..domain.steering.steering import SteerRun
 from .caller import Caller
 from .log_port import Conflict, Undecodable
 from .run_log import Answering, RunLog
@@ -33,7 +34,7 @@ def cancel_run(
 
 def archive_run(root: str, by: Caller, runs: RunLog, answer: Answering | None = None) -> Sequence[Fact]:
     """Put the run aside; nothing is stored if it is put aside already."""
-    return runs.decide(root, lambda run: run_records.archive(run, by.principal), by, answer)
+    return runs.decide(root, lambda run: records.archive(run, by.principal), by, answer)
 
 
 def delete_run(root: str, by: Caller, runs: RunLog, answer: Answering | None = None) -> Sequence[Fact]:
@@ -45,7 +46,7 @@ def delete_run(root: str, by: Caller, runs: RunLog, answer: Answering | None = N
     left in its repository stays there.
     """
     try:
-        return runs.decide(root, lambda run: run_records.delete(run, by.principal), by, answer)
+        return runs.decide(root, lambda run: records.delete(run, by.principal), by, answer)
     except Undecodable as undecodable:
         log.warning("a run that cannot be read is deleted", run=root, why=str(undecodable))
         return delete_unread(root, by, runs, answer)
@@ -56,7 +57,7 @@ def delete_unread(root: str, by: Caller, runs: RunLog, answer: Answering | None 
     # If we crash before the append, the run is still there and can be deleted again. If we crash after it, all that
     # was not erased is what was said between the two.
     runs.log.erase_tree_texts(root)
-    drafts = run_records.delete(Run(run_id=root), by.principal)
+    drafts = records.delete(Run(run_id=root), by.principal)
     append = by.append(drafts, {deletion_stream(root): 0}, runs.clock.now(), answer(Run(), drafts) if answer else None)
     try:
         stored = runs.log.append(append)

@@ -6,19 +6,19 @@ from typing import Literal
 
 import msgspec
 
-from ..domain.agent_requests import waits_for_person
-from ..domain.asking import RequestKind
-from ..domain.assembly import LeftOut
-from ..domain.effects import Effect, WorkOnSubtask, next_effects
 from ..domain.event import Text
-from ..domain.held import DRIVE, HeldEffect, WaitsFor
-from ..domain.hold import drive_id
-from ..domain.line import conflicts_in
-from ..domain.parked import can_resume
-from ..domain.retry import MAX_RETRIES, RETRYABLE
-from ..domain.rounds import isolation_of
-from ..domain.run import Run
-from ..domain.work_plan import SATISFIED, SETTLED, WorkPlan
+from ..domain.facts.asking import RequestKind
+from ..domain.facts.assembly import LeftOut
+from ..domain.facts.held import DRIVE, HeldEffect, WaitsFor
+from ..domain.facts.line import conflicts_in
+from ..domain.facts.run import Run
+from ..domain.facts.work_plan import SATISFIED, SETTLED, WorkPlan
+from ..domain.process.effects import Effect, WorkOnSubtask, next_effects
+from ..domain.process.hold import drive_id
+from ..domain.runs.retry import MAX_RETRIES, RETRYABLE
+from ..domain.steering.parked import can_resume
+from ..domain.steering.rounds import isolation_of
+from ..domain.work.agent_requests import waits_for_person
 from .cause import advice
 from .driving.places import PlaceHolder
 from .driving.under_way import EffectState

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from ..domain.git import Commit
-from ..domain.workers import Fingerprint
+from ..domain.work.workers import Fingerprint
 
 
 class RepositoryUnusable(Exception):

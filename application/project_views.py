@@ -23,8 +23,8 @@ from typing import Protocol
 import msgspec
 
 from ..domain.event import Fact
-from ..domain.project_facts import ProjectDeleted
-from ..domain.run_records import RunDeleted, RunErased
+from ..domain.facts.run_records import RunDeleted, RunErased
+from ..domain.projects.project_facts import ProjectDeleted
 from .log_port import EventLog, LogUnavailable, Undecodable
 from .ports import Views
 

@@ -5,7 +5,15 @@ from pathlib import Path
 
 from ..domain.event import Draft, Fact
 from ..domain.git import RUN_BRANCHES
-from ..domain.project import AddMember, CreateProject, Project, add_member, create_project, project_stream, replay
+from ..domain.projects.project import (
+    AddMember,
+    CreateProject,
+    Project,
+    add_member,
+    create_project,
+    project_stream,
+    replay,
+)
 from ..domain.rejected import Busy, Invalid, ProjectNotFound, Rejected
 from .caller import Answer, Caller
 from .git_port import Repositories, RepositoryState, RepositoryUnusable

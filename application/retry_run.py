@@ -3,13 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ..domain import hold, parked, retry, steering
 from ..domain.event import Draft, Fact
-from ..domain.line import Left, left_on_branch
+from ..domain.facts.line import Left, left_on_branch
+from ..domain.facts.run import Run
+from ..domain.process import hold
 from ..domain.rejected import Busy, RunNotFound
-from ..domain.retry import AlreadyRetried, RunNotRetryable
-from ..domain.run import Run
-from ..domain.steering import SteerRun
+from ..domain.runs import retry
+from ..domain.runs.retry import AlreadyRetried, RunNotRetryable
+from ..domain.steering import parked, steering
+from ..domain.steering.steering import SteerRun
 from .agent_port import Agents
 from .caller import Answer, Caller
 from .git_port import Repositories, RepositoryUnusable

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ..domain.event import Fact
 from ..domain.rejected import Rejected
-from ..domain.review import ReviewAssembly, review
+from ..domain.runs.review import ReviewAssembly, review
 from .caller import Caller
 from .git_port import Repositories
 from .look import looked

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ..domain.event import Draft, Fact
+from ..domain.facts.run import Run, deletion_stream, plan_stream
+from ..domain.facts.topology import with_topology
 from ..domain.rejected import Busy, RunNotFound
-from ..domain.run import Run, deletion_stream, plan_stream
-from ..domain.topology import with_topology
 from .caller import Answer, Caller
 from .log_port import Append, Conflict, EventLog, Fence, Tell
 from .ports import Clock

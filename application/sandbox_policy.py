@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..domain.sandbox import PolicyUnreadable, SandboxPolicy, checked, policy_of
+from ..domain.facts.sandbox import PolicyUnreadable, SandboxPolicy, checked, policy_of
 from .git_port import Repositories, SettingsUnreadable
 
 

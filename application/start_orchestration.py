@@ -6,12 +6,12 @@ from pathlib import Path
 import msgspec
 
 from ..domain.event import Draft, Fact
+from ..domain.facts.run import Run
+from ..domain.facts.topology import with_topology
 from ..domain.git import Commit, may_be_begun_from
-from ..domain.orchestration import NoTeam, StartRun, start_run
-from ..domain.project import Project
+from ..domain.projects.project import Project
 from ..domain.rejected import Invalid
-from ..domain.run import Run
-from ..domain.topology import with_topology
+from ..domain.runs.orchestration import NoTeam, StartRun, start_run
 from .agent_port import Agents
 from .caller import Answer, Caller
 from .git_port import Repositories, RepositoryUnusable

@@ -8,10 +8,10 @@ from threading import Lock
 from typing import Protocol
 
 from ..domain.event import Fact
-from ..domain.fold import evolve, replay
-from ..domain.project import Project, project_stream
-from ..domain.project import evolve as evolve_project
-from ..domain.run import Run
+from ..domain.facts.fold import evolve, replay
+from ..domain.facts.run import Run
+from ..domain.projects.project import Project, project_stream
+from ..domain.projects.project import evolve as evolve_project
 from .log_port import Append, EventLog, Undecodable
 
 #: How many runs are kept folded; others are folded from the log when they are asked for.

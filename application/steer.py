@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from ..domain import gate_signals, steering
 from ..domain.event import Draft, Fact
-from ..domain.gate_signals import RequestChanges
+from ..domain.facts.run import Run
 from ..domain.rejected import RunNotFound
-from ..domain.run import Run
-from ..domain.steering import SteerRun, SteerWorker
+from ..domain.steering import gate_signals, steering
+from ..domain.steering.gate_signals import RequestChanges
+from ..domain.steering.steering import SteerRun, SteerWorker
 from .caller import Caller
 from .git_port import Repositories
 from .run_log import Answering, RunLog

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from ..domain.gate_signals import Touched
-from ..domain.run import Run
-from ..domain.work_plan import SATISFIED
+from ..domain.facts.run import Run
+from ..domain.facts.work_plan import SATISFIED
+from ..domain.steering.gate_signals import Touched
 from .effects.workshop import Workshop
 from .git_port import Repositories
 from .log_port import Conflict

@@ -10,9 +10,9 @@ import msgspec
 
 from ..application.log_port import EventLog, Undecodable
 from ..domain.event import Fact
-from ..domain.project import Project, evolve, project_stream
+from ..domain.facts.run import CoordinatorStarted, deletion_stream
+from ..domain.projects.project import Project, evolve, project_stream
 from ..domain.rejected import Forbidden, Invalid, ProjectNotFound, RunNotFound
-from ..domain.run import CoordinatorStarted, deletion_stream
 from .given import Principal
 
 Kept = TypeVar("Kept")

@@ -11,10 +11,10 @@ from msgspec import Meta
 
 from ..application.answer_agent import Resolved, Wanted, resolve_request, set_option
 from ..application.caller import Answer
-from ..domain.answers import find_command, find_request
-from ..domain.asking import Scope
 from ..domain.event import Draft, Fact
-from ..domain.run import Run
+from ..domain.facts.asking import Scope
+from ..domain.facts.run import Run
+from ..domain.work.answers import find_command, find_request
 from .access import RunPlace
 from .idempotency import Asking, Asks, Command
 from .one_run import UseCoordinator

@@ -10,10 +10,10 @@ from typing import TypeAlias
 from litestar import Response
 
 from ..application.log_port import EventLog
-from ..domain.assembly import ReviewApproved
 from ..domain.event import Fact
-from ..domain.gate_signals import NoReviewPending
-from ..domain.run import Run
+from ..domain.facts.assembly import ReviewApproved
+from ..domain.facts.run import Run
+from ..domain.steering.gate_signals import NoReviewPending
 from .idempotency import Asking, Command
 
 PAGE = 500

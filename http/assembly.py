@@ -12,10 +12,10 @@ from msgspec import Meta
 from ..application.review_assembly import review_assembly
 from ..application.steer import request_changes
 from ..domain.event import Draft, Fact
-from ..domain.gate_signals import RequestChanges
+from ..domain.facts.run import Run
 from ..domain.rejected import Invalid
-from ..domain.review import ReviewAssembly
-from ..domain.run import Run
+from ..domain.runs.review import ReviewAssembly
+from ..domain.steering.gate_signals import RequestChanges
 from .approved_again import approve_once
 from .decided import telling_the_winner
 from .etags import IfMatch, check

@@ -3,12 +3,12 @@
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
-from ..domain.assembly import AssemblyDeclined, ReviewApproved, ReviewRequested
-from ..domain.child_run import run_stream
-from ..domain.directive import DirectiveMoved, directive_stream
 from ..domain.event import Fact
-from ..domain.gate_signals import NoReviewPending
-from ..domain.steering import AlreadyMerged
+from ..domain.facts.assembly import AssemblyDeclined, ReviewApproved, ReviewRequested
+from ..domain.facts.child_run import run_stream
+from ..domain.facts.directive import DirectiveMoved, directive_stream
+from ..domain.steering.gate_signals import NoReviewPending
+from ..domain.steering.steering import AlreadyMerged
 from .given import Services
 
 PAGE = 500

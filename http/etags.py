@@ -5,8 +5,8 @@ from typing import Annotated, TypeAlias
 
 from litestar.params import HeaderParameter
 
+from ..domain.facts.run import Run
 from ..domain.rejected import Invalid, Rejected
-from ..domain.run import Run
 
 _TAG = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 _LIST = re.compile(rf"\s*{_TAG}(?:\s*,\s*{_TAG})*\s*")

@@ -4,7 +4,7 @@ from litestar import get
 from litestar.params import FromPath
 
 from ..application.explain_run import Explanation, explain
-from ..domain.retry import successor
+from ..domain.runs.retry import successor
 from .problems import refusals
 from .reading import Reads
 

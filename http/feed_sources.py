@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from ..domain.child_run import ENDED
+from ..domain.facts.child_run import ENDED
 from ..projections import server_sent_events
 from ..projections.timeline import may_end
 from .access import Access, RunPlace

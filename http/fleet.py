@@ -7,12 +7,12 @@ from litestar import Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromQuery
 
-from ..domain.agent_requests import waits_for_person
-from ..domain.child_run import ChildRun, work_id
-from ..domain.held import WaitsFor
-from ..domain.run import Run
-from ..domain.work_plan import Subtask
-from ..domain.worker_command import check
+from ..domain.facts.child_run import ChildRun, work_id
+from ..domain.facts.held import WaitsFor
+from ..domain.facts.run import Run
+from ..domain.facts.work_plan import Subtask
+from ..domain.steering.worker_command import check
+from ..domain.work.agent_requests import waits_for_person
 from ..projections import open_runs
 from .fleet_batch import Refused, batch_of, decoded, place, refuse_all_forbidden
 from .idempotency import REPLAYED, Asks

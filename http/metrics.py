@@ -23,7 +23,7 @@ from prometheus_client import (
 from ..application.disk_space import disk_space
 from ..application.log_port import LogTampered, LogUnavailable
 from ..application.ports import Views
-from ..domain.held import WaitsFor
+from ..domain.facts.held import WaitsFor
 from ..projections import held_runs, open_runs, outstanding_directives, waiting
 from ..projections.catalogue import VIEWS
 from ..projections.waiting import WaitingItem, WaitingKind

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable
 
+from ..domain.facts.run import Run
 from ..domain.rejected import Rejected, RunNotFound
-from ..domain.run import Run
 from ..projections import run_detail
 from ..projections.run_detail import RunDetail
 from .access import RunPlace

@@ -10,9 +10,9 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from ..application.start_orchestration import run_model, start_orchestration
-from ..domain.orchestration import StartRun
-from ..domain.planning import ProposedSubtask
 from ..domain.rejected import Invalid
+from ..domain.runs.orchestration import StartRun
+from ..domain.runs.planning import ProposedSubtask
 from .access import InvalidProjectId, is_uuid
 from .field_types import ModelId
 from .idempotency import Asks, Command

@@ -14,8 +14,8 @@ from ..application.agree_outcome import confirm_outcome, revise_outcome
 from ..application.caller import Caller
 from ..application.run_log import Answering, RunLog
 from ..domain.event import Draft, Fact
+from ..domain.facts.run import Run
 from ..domain.rejected import NotFound
-from ..domain.run import Run
 from ..projections import run_detail
 from .access import RunPlace
 from .given import Services

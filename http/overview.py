@@ -7,8 +7,8 @@ import msgspec
 from litestar import get
 from litestar.params import FromPath
 
+from ..domain.facts.run import TERMINAL
 from ..domain.rejected import ProjectNotFound
-from ..domain.run import TERMINAL
 from ..projections import project_view, run_list, token_usage
 from ..projections.run_list import RunSummary
 from ..projections.token_usage import TokenUsage

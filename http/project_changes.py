@@ -11,11 +11,11 @@ from msgspec import Meta
 
 from ..application.change_project import change_project
 from ..application.delete_project import end_runs
-from ..domain import project_changes
 from ..domain.event import Draft, Fact
-from ..domain.project import Project
-from ..domain.project_changes import ProviderSettings
-from ..domain.project_facts import ProjectRole
+from ..domain.projects import project_changes
+from ..domain.projects.project import Project
+from ..domain.projects.project_changes import ProviderSettings
+from ..domain.projects.project_facts import ProjectRole
 from ..domain.rejected import Invalid, ProjectNotFound, Rejected
 from ..projections import run_list
 from .field_types import ModelId

@@ -17,8 +17,8 @@ from ..application.caller import Answer
 from ..application.register_project import register_project
 from ..application.start_orchestration import resolved
 from ..domain.event import Draft
-from ..domain.gates import DEFAULT_BUILD_SECONDS, GateSpec
-from ..domain.project import CreateProject, ProjectCreated
+from ..domain.facts.gates import DEFAULT_BUILD_SECONDS, GateSpec
+from ..domain.projects.project import CreateProject, ProjectCreated
 from ..domain.rejected import Invalid, ProjectNotFound
 from ..projections import project_view, run_list
 from ..projections.project_view import ProjectView

@@ -9,9 +9,9 @@ from litestar.params import FromPath, QueryParameter
 from ..application.proofs_port import ConsistencyProof, InclusionProof, LogKey, OutOfRange
 from ..application.receipt_detail import ReceiptDetail, receipt_detail
 from ..application.verdict import Verdict
-from ..domain.directive import directive_stream
+from ..domain.facts.directive import directive_stream
 from ..domain.rejected import Invalid, NotFound
-from ..domain.steering import DirectiveNotFound
+from ..domain.steering.steering import DirectiveNotFound
 from .problems import Unavailable, refusals
 from .reading import Reads, only_once
 

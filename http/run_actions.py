@@ -12,11 +12,11 @@ from msgspec import UNSET, Meta, UnsetType
 from ..application.log_port import EventLog
 from ..application.review_assembly import RepositoryDirty, review_assembly
 from ..application.steer import request_changes
-from ..domain.assembly import MergeFailed
 from ..domain.event import Draft, Fact
-from ..domain.gate_signals import NoReviewPending
+from ..domain.facts.assembly import MergeFailed
+from ..domain.facts.run import Run
 from ..domain.rejected import Invalid, Rejected
-from ..domain.run import Run
+from ..domain.steering.gate_signals import NoReviewPending
 from ..projections import run_detail
 from ..projections.run_detail import RunDetail
 from .approved_again import approve_once

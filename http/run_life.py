@@ -12,9 +12,9 @@ from litestar.params import FromPath
 from ..application.end_run import archive_run, cancel_run, delete_run
 from ..application.retry_run import Ids, retry_run
 from ..domain.event import Draft, Fact
-from ..domain.retry import RETRYABLE
-from ..domain.run import Run
-from ..domain.steering import RunNotSteerable
+from ..domain.facts.run import Run
+from ..domain.runs.retry import RETRYABLE
+from ..domain.steering.steering import RunNotSteerable
 from .idempotency import Asks, Command, directive_id
 from .one_run import coordinator, settled
 from .problems import NO_CONTENT, refusals

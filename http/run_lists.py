@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeAlias
 from litestar import Request, Response, get
 from litestar.params import QueryParameter
 
-from ..domain.run import RunStatus
+from ..domain.facts.run import RunStatus
 from ..projections import run_list
 from ..projections.run_list import RunSummary
 from .access import InvalidProjectId, is_uuid

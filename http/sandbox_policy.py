@@ -11,8 +11,8 @@ from msgspec import Meta
 
 from ..application.look import looked
 from ..application.sandbox_policy import read_policy, replace_policy
+from ..domain.facts.sandbox import MAX_PATTERNS, MAX_ROOTS, SandboxPolicy, is_absolute
 from ..domain.rejected import Forbidden, Invalid, ProjectNotFound
-from ..domain.sandbox import MAX_PATTERNS, MAX_ROOTS, SandboxPolicy, is_absolute
 from ..projections import project_view
 from .problems import refusals
 from .reading import MAX_PAGE, NotReached, Reads, only_once

@@ -12,12 +12,12 @@ from msgspec import UNSET, Meta, UnsetType
 from ..application.log_port import EventLog
 from ..application.proofs_port import Receipt
 from ..application.steer import resolve_directive, steer_run
-from ..domain.child_run import run_stream
-from ..domain.directive import Directive, DirectiveMoved, TargetScope, directive_stream
 from ..domain.event import Draft, Fact
+from ..domain.facts.child_run import run_stream
+from ..domain.facts.directive import Directive, DirectiveMoved, TargetScope, directive_stream
+from ..domain.facts.run import Run
 from ..domain.rejected import Forbidden, Invalid
-from ..domain.run import Run
-from ..domain.steering import DirectiveNotFound, SteeringInvalid, SteerRun
+from ..domain.steering.steering import DirectiveNotFound, SteeringInvalid, SteerRun
 from ..projections.timeline import frame
 from .access import RunPlace
 from .decided import telling_the_winner

@@ -11,10 +11,10 @@ from msgspec import Meta
 from ..application.register_project import join_team
 from ..application.start_orchestration import UnknownModel
 from ..domain.event import Draft
-from ..domain.project import AddMember, MemberAdded
-from ..domain.project_changes import member_of
+from ..domain.projects.project import AddMember, MemberAdded
+from ..domain.projects.project_changes import member_of
+from ..domain.projects.team import ROLES, Member, Role, next_name
 from ..domain.rejected import NotFound
-from ..domain.team import ROLES, Member, Role, next_name
 from .field_types import ModelId
 from .idempotency import Asks, Command
 from .problems import refusals

@@ -9,8 +9,8 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
-from ..domain import project_changes
-from ..domain.project_changes import member_of
+from ..domain.projects import project_changes
+from ..domain.projects.project_changes import member_of
 from ..projections import children_view, run_list
 from .idempotency import Asks
 from .problems import NO_CONTENT, refusals

@@ -16,13 +16,13 @@ from ..application.log_port import EventLog, Stored
 from ..application.proofs_port import Receipt
 from ..application.steer import NO_SUCH_TASK, NOT_A_TASK, child_of, child_of_task
 from ..application.steer import steer_worker as steer_one
-from ..domain.child_run import Paused
-from ..domain.directive import Directive
 from ..domain.event import Draft, Fact
+from ..domain.facts.child_run import Paused
+from ..domain.facts.directive import Directive
+from ..domain.facts.run import Run
 from ..domain.rejected import Forbidden, RunNotFound
-from ..domain.run import Run
-from ..domain.steering import SteerWorker, steer_worker
-from ..domain.worker_command import InvalidSteeringCommand, PayloadMismatch, WorkerCommand, WorkerKind, check
+from ..domain.steering.steering import SteerWorker, steer_worker
+from ..domain.steering.worker_command import InvalidSteeringCommand, PayloadMismatch, WorkerCommand, WorkerKind, check
 from .access import InvalidRunId, RunPlace, check_role
 from .idempotency import Asking, Asks, Command, directive_id, response_of
 from .problems import refusals

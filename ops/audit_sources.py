@@ -37,7 +37,7 @@ from ..adapters.sqlite_views import SqliteViews
 from ..application.check_views import check
 from ..application.log_port import LogUnavailable, Proposal, Stored, Tell
 from ..application.verdict import Finding, Verdict, rests_on
-from ..domain.catalogue import CATALOGUE
+from ..domain.kinds.catalogue import CATALOGUE
 from ..projections.catalogue import VIEWS
 from .output import note
 from .refused import Refused

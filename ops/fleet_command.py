@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import click
 
-from ..domain.worker_command import KINDS, InvalidSteeringCommand, WorkerCommand, check
+from ..domain.steering.worker_command import KINDS, InvalidSteeringCommand, WorkerCommand, check
 from .client import Client, path_part
 from .output import print_json, print_table
 from .refused import Refused

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from ..adapters.agents_file import Isolation
-from ..domain.agent_output import MAX_TURN_BYTES
+from ..domain.facts.agent_output import MAX_TURN_BYTES
 from .refused import Refused
 
 #: A command before it has its options.

@@ -39,7 +39,7 @@ from ..adapters.token_store import TokenStore, open_tokens
 from ..application.log_port import LogUnavailable
 from ..application.ports import Wakeups
 from ..application.run_log import RunLog
-from ..domain.catalogue import CATALOGUE
+from ..domain.kinds.catalogue import CATALOGUE
 from ..http.app import create_app
 from ..http.given import Counts, Services
 from ..http.given import Settings as HttpSettings

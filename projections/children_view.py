@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ..domain.agent_output import ToolCalled
-from ..domain.child_run import RunFailed, RunStarted
 from ..domain.event import Fact
-from ..domain.work_plan import SubtaskMoved
+from ..domain.facts.agent_output import ToolCalled
+from ..domain.facts.child_run import RunFailed, RunStarted
+from ..domain.facts.work_plan import SubtaskMoved
 from .failure import Failure, failure_of
 from .standing import ChildStanding, child_after
 from .view import Rows, View, deleted_run

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from ..domain.child_run import RunFailed
+from ..domain.facts.child_run import RunFailed
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -5,9 +5,9 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ..domain import graph
 from ..domain.event import Text, map_texts
-from ..domain.graph import GraphEdge, WorkflowGraph
+from ..domain.facts import graph
+from ..domain.facts.graph import GraphEdge, WorkflowGraph
 from .work_plan_view import WorkPlanView
 
 

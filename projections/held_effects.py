@@ -3,7 +3,7 @@
 import msgspec
 
 from ..domain.event import Fact
-from ..domain.held import EffectHeld, EffectReleased, WaitsFor
+from ..domain.facts.held import EffectHeld, EffectReleased, WaitsFor
 
 
 class HeldView(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import msgspec
 
 from ..domain.event import Fact
-from ..domain.held import EffectHeld, EffectReleased, WaitsFor
-from ..domain.run_records import RunErased
+from ..domain.facts.held import EffectHeld, EffectReleased, WaitsFor
+from ..domain.facts.run_records import RunErased
 from .view import Rows, View
 
 VERSION = 1

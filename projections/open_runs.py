@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ..domain.assembly import Recovered, WorktreesRemoved
 from ..domain.event import Fact
-from ..domain.run import CoordinatorStarted
-from ..domain.run_records import RunDeleted, RunErased
+from ..domain.facts.assembly import Recovered, WorktreesRemoved
+from ..domain.facts.run import CoordinatorStarted
+from ..domain.facts.run_records import RunDeleted, RunErased
 from .view import Rows, View
 
 VERSION = 3

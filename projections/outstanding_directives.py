@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ..domain.assembly import AssemblyCompleted, AssemblyDeclined, AssemblyFailed, MergeFailed, Recovered
-from ..domain.child_run import RunCancelled, RunFailed
-from ..domain.directive import CLOSED, DirectiveMoved, SteeringReceived
 from ..domain.event import Fact
-from ..domain.run_records import RunErased
+from ..domain.facts.assembly import AssemblyCompleted, AssemblyDeclined, AssemblyFailed, MergeFailed, Recovered
+from ..domain.facts.child_run import RunCancelled, RunFailed
+from ..domain.facts.directive import CLOSED, DirectiveMoved, SteeringReceived
+from ..domain.facts.run_records import RunErased
 from .view import Rows, View, deleted_run
 
 VERSION = 1

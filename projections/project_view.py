@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import msgspec
 
 from ..domain.event import Fact, Text
-from ..domain.project import Project, ProjectCreated, evolve, project_stream
-from ..domain.project_facts import ProjectDeleted, ProjectRole, RoleGranted, RoleRevoked
-from ..domain.team import Member
+from ..domain.projects.project import Project, ProjectCreated, evolve, project_stream
+from ..domain.projects.project_facts import ProjectDeleted, ProjectRole, RoleGranted, RoleRevoked
+from ..domain.projects.team import Member
 from .view import Rows, View
 
 VERSION = 2

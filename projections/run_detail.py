@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ..domain import assembly, child_run
-from ..domain.agent_output import ToolCalled
-from ..domain.asking import OptionsSet
-from ..domain.conflicts import Conflict
 from ..domain.event import Fact, Text
+from ..domain.facts import assembly, child_run
+from ..domain.facts.agent_output import ToolCalled
+from ..domain.facts.asking import OptionsSet
+from ..domain.facts.conflicts import Conflict
+from ..domain.facts.held import EffectHeld, EffectReleased
+from ..domain.facts.line import resolved
+from ..domain.facts.run import CoordinatorStarted
+from ..domain.facts.run_records import RunArchived
+from ..domain.facts.work_plan import SubtaskMoved
 from ..domain.git import Commit
-from ..domain.held import EffectHeld, EffectReleased
-from ..domain.line import resolved
-from ..domain.run import CoordinatorStarted
-from ..domain.run_records import RunArchived
-from ..domain.work_plan import SubtaskMoved
 from .failure import Failure, failure_of
 from .held_effects import HeldView, held_after
 from .standing import ChildStanding, Standing, after, child_after

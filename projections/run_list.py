@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ..domain import assembly
 from ..domain.event import Fact
-from ..domain.run import CoordinatorStarted
-from ..domain.run_records import RunArchived
+from ..domain.facts import assembly
+from ..domain.facts.run import CoordinatorStarted
+from ..domain.facts.run_records import RunArchived
 from .held_effects import HeldView, held_after
 from .standing import Standing, after
 from .view import Rows, View, deleted_run

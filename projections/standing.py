@@ -2,15 +2,15 @@
 
 import msgspec
 
-from ..domain import fold
-from ..domain.assembly import Assembly
-from ..domain.child_run import ENDED, ChildRun, ChildStatus
-from ..domain.directive import CLOSED, DirectiveMoved, SteeringReceived
 from ..domain.event import Event, Fact, Text
+from ..domain.facts import fold
+from ..domain.facts.assembly import Assembly
+from ..domain.facts.child_run import ENDED, ChildRun, ChildStatus
+from ..domain.facts.directive import CLOSED, DirectiveMoved, SteeringReceived
+from ..domain.facts.run import TERMINAL, Run, RunStatus
+from ..domain.facts.work_plan import PlanStatus, Subtask, SubtaskMoved, WorkPlan
 from ..domain.git import Commit
-from ..domain.run import TERMINAL, Run, RunStatus
-from ..domain.steerable import takes_words
-from ..domain.work_plan import PlanStatus, Subtask, SubtaskMoved, WorkPlan
+from ..domain.steering.steerable import takes_words
 
 #: What is decided and done about a directive moves the directive, not the run.
 _OF_DIRECTIVES = frozenset({"coordinator.steering_decision", "coordinator.steering", "coordinator.revision_execution"})

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ..domain.agent_output import TurnUsage
-from ..domain.child_run import RunStarted
 from ..domain.event import Fact
-from ..domain.run import CoordinatorStarted
+from ..domain.facts.agent_output import TurnUsage
+from ..domain.facts.child_run import RunStarted
+from ..domain.facts.run import CoordinatorStarted
 from .view import Rows, View, deleted_run
 
 VERSION = 1

@@ -9,7 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from ..domain.asking import (
+from ..domain.event import Fact
+from ..domain.facts.asking import (
     MAX_AUTOPILOT_FAILURES,
     ApprovalResolved,
     AutopilotFailed,
@@ -19,12 +20,11 @@ from ..domain.asking import (
     ShellApprovalRequired,
     ToolApprovalRequired,
 )
-from ..domain.assembly import AssemblyBlocked, ReviewRequested
-from ..domain.directive import DirectiveMoved
-from ..domain.event import Fact
-from ..domain.held import EffectHeld, EffectReleased
-from ..domain.outcome_spec import OutcomeSpecConfirmed, OutcomeSpecDrafted, OutcomeSpecDrafting
-from ..domain.run import TERMINAL, CoordinatorStarted
+from ..domain.facts.assembly import AssemblyBlocked, ReviewRequested
+from ..domain.facts.directive import DirectiveMoved
+from ..domain.facts.held import EffectHeld, EffectReleased
+from ..domain.facts.outcome_spec import OutcomeSpecConfirmed, OutcomeSpecDrafted, OutcomeSpecDrafting
+from ..domain.facts.run import TERMINAL, CoordinatorStarted
 from .standing import Standing, after
 from .view import Rows, View, deleted_run
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from ..domain.event import Fact
-from ..domain.work_plan import PlannedSubtask, SubtaskFailed, SubtaskMoved, WorkPlanMade
+from ..domain.facts.work_plan import PlannedSubtask, SubtaskFailed, SubtaskMoved, WorkPlanMade
 from .standing import Standing, after
 from .view import Rows, View, deleted_run
 

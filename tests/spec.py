@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from steersman.domain.event import Draft, Event, Fact
-from steersman.domain.fold import evolve, replay
+from steersman.domain.facts.fold import evolve, replay
+from steersman.domain.facts.run import Run
 from steersman.domain.rejected import Rejected
-from steersman.domain.run import Run
 
 START = datetime(2026, 6, 7, 21, 9, 45, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ import msgspec
 
 from ...application.receipt_detail import ReceiptDetail, receipt_detail
 from ...application.verdict import Verdict, rests_on
-from ...domain.directive import SteeringReceived, directive_stream
+from ...domain.facts.directive import SteeringReceived, directive_stream
 from ..log.event_codec import Envelope, StoredRow
 from ..log.merkle import leaf_hash, proves_inclusion
 from ..log.proofs import StoredProofs

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ...domain.log import LOG_STREAM, LogKeyRotated, LogOpened
+from ...domain.kinds.log import LOG_STREAM, LogKeyRotated, LogOpened
 from ..log.head import FIRST_MAC
 from ..log.keys import key_id
 from ..log.signed_note import (

@@ -6,8 +6,8 @@ from typing import cast
 import msgspec
 
 from ...application.verdict import MAX_STEPS, SteeringStep
-from ...domain.child_run import Paused, ProcessesKilled, Resumed
-from ...domain.directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
+from ...domain.facts.child_run import Paused, ProcessesKilled, Resumed
+from ...domain.facts.directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
 from .entry import Checked, bad
 
 #: The facts that say that a correction has had an effect. Each names the receipt that it is of.

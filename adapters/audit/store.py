@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from ...application.log_port import LogTampered
-from ...domain.log import LogKeyRotated, LogOpened
+from ...domain.kinds.log import LogKeyRotated, LogOpened
 from ..log.checkpoint_file import read_notes
 from ..log.event_codec import Envelope
 from ..log.head import FIRST_MAC, Head, Signer

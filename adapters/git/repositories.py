@@ -24,7 +24,7 @@ from ...application.git_port import (
     WorkplaceState,
 )
 from ...domain.git import Commit
-from ...domain.workers import Fingerprint
+from ...domain.work.workers import Fingerprint
 from .. import settings_file
 from ..processes.box import Bare, Box
 from . import comparing, landing, merging, staging, workplaces

@@ -12,7 +12,7 @@ from typing import Literal, Protocol, cast
 
 import msgspec
 
-from ...domain.log import LOG_STREAM, LogKeyRotated, LogOpened
+from ...domain.kinds.log import LOG_STREAM, LogKeyRotated, LogOpened
 from .event_codec import Envelope, StoredRow
 from .head import FIRST_MAC
 from .keys import KeysRefused

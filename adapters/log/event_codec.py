@@ -12,7 +12,7 @@ import msgspec
 from ...application.log_port import Forged, Undecodable
 from ...application.randomness import RANDOMNESS
 from ...domain.event import Draft, Event, Fact, Text, Unknown, map_texts
-from ..secret_shapes import redact
+from ...domain.redaction.secret_shapes import redact
 
 ENVELOPE_VERSION = 1
 SALT_BYTES = 16

@@ -9,7 +9,7 @@ import msgspec
 from ...application.log_port import Append, LogUnavailable, Stored, Undecodable
 from ...application.ports import Clock
 from ...domain.event import Draft, Event
-from ...domain.log import LOG_STREAM, LogKeyRotated, LogOpened
+from ...domain.kinds.log import LOG_STREAM, LogKeyRotated, LogOpened
 from .checkpoint_file import TAIL_BYTES, CheckpointFile, read_notes
 from .event_codec import EventCodec
 from .head import FIRST_MAC, Head, Signer

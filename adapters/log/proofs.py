@@ -9,7 +9,7 @@ import msgspec
 from ...application.log_port import Alarm, Forged, LogTampered, Undecodable
 from ...application.proofs_port import ConsistencyProof, Evidence, InclusionProof, LogKey, OutOfRange, Receipt
 from ...application.verdict import Verdict
-from ...domain.log import LogKeyRotated
+from ...domain.kinds.log import LogKeyRotated
 from ..audit.log import audit
 from ..audit.store import EntryRecorder, RunFacts
 from ..audit.tree_ends import TreeEnds

@@ -12,7 +12,7 @@ import msgspec
 from eventsourcing.persistence import ProgrammingError, StoredEvent
 
 from ...application.log_port import Answered, AnswerKey, LogTampered
-from ...domain.log import LOG_STREAM
+from ...domain.kinds.log import LOG_STREAM
 from ..audit.entry import ENTRY_COLUMNS, Entry, entry_of
 from .event_codec import StoredRow, StoredText
 from .head import Head, edge_bytes, read_head, signer_text

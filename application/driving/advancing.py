@@ -6,11 +6,11 @@ from datetime import datetime
 import msgspec
 import structlog
 
-from ...domain.dispatch import advance
 from ...domain.event import Draft
-from ...domain.run import Run
-from ...domain.team import Member
-from ...domain.topology import with_topology
+from ...domain.facts.run import Run
+from ...domain.facts.topology import with_topology
+from ...domain.process.dispatch import advance
+from ...domain.projects.team import Member
 from ..caller import service
 from ..effects.workshop import Workshop
 from ..log_port import Append

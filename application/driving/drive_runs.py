@@ -14,16 +14,16 @@ from threading import Lock, Thread
 
 import structlog
 
-from ...domain.assembly import WorktreesRemoved
-from ...domain.directive import WORDS, DirectiveMoved, SteeringDecided, SteeringReceived
-from ...domain.effects import Effect, EndTurn, next_effects
 from ...domain.event import Event, Fact, Text
-from ...domain.held import DRIVE, EffectHeld, EffectReleased, EffectRetried
-from ...domain.hold import drive_id, give_up, hold, release_drive
-from ...domain.leases import LeaseTaken
+from ...domain.facts.assembly import WorktreesRemoved
+from ...domain.facts.directive import WORDS, DirectiveMoved, SteeringDecided, SteeringReceived
+from ...domain.facts.held import DRIVE, EffectHeld, EffectReleased, EffectRetried
+from ...domain.facts.leases import LeaseTaken
+from ...domain.facts.run import Run
+from ...domain.facts.run_records import RunErased
+from ...domain.process.effects import Effect, EndTurn, next_effects
+from ...domain.process.hold import drive_id, give_up, hold, release_drive
 from ...domain.rejected import Busy, Rejected, RunNotFound
-from ...domain.run import Run
-from ...domain.run_records import RunErased
 from ..cause import UNEXPECTED, cause_of
 from ..effects.carry_out import abandon, carry_out
 from ..effects.workshop import Closing, Workshop

@@ -17,7 +17,7 @@ from threading import Lock, Thread
 import msgspec
 import structlog
 
-from ...domain.leases import take_lease
+from ...domain.facts.leases import take_lease
 from ...domain.rejected import Busy, RunNotFound
 from ..caller import service
 from ..lease_port import Driven, Leases, Standing

@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 import structlog
 
-from ...domain.assembly import (
+from ...domain.event import Event, Fact
+from ...domain.facts.assembly import (
     AssemblyBlocked,
     AssemblyDeclined,
     AssemblyFailed,
@@ -14,10 +15,9 @@ from ...domain.assembly import (
     MergeFailed,
     ReviewRequested,
 )
-from ...domain.child_run import RunCancelled, RunFailed
-from ...domain.event import Event, Fact
-from ...domain.run import CoordinatorStarted
-from ...domain.work_plan import SubtaskFailed
+from ...domain.facts.child_run import RunCancelled, RunFailed
+from ...domain.facts.run import CoordinatorStarted
+from ...domain.facts.work_plan import SubtaskFailed
 
 log = structlog.get_logger(__name__)
 

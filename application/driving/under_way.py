@@ -9,9 +9,9 @@ from typing import Literal
 
 import msgspec
 
-from ...domain.child_run import work_id
-from ...domain.effects import AnswerQuestion, Effect, ResumeWorker, WorkOnSubtask, in_the_way
-from ...domain.run import Run
+from ...domain.facts.child_run import work_id
+from ...domain.facts.run import Run
+from ...domain.process.effects import AnswerQuestion, Effect, ResumeWorker, WorkOnSubtask, in_the_way
 from ..effects.carry_out import needs_agent
 from .back_off import BackOff
 from .places import PlaceHolder, Places, Seeker

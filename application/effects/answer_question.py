@@ -2,12 +2,12 @@
 
 from uuid import NAMESPACE_OID, uuid5
 
-from ...domain import agent_requests, answers
-from ...domain.answers import NoPendingQuestion
-from ...domain.asking import MAX_ANSWER_BYTES
-from ...domain.effects import AnswerQuestion
-from ...domain.prompts import answer_prompt
-from ...domain.run import Run
+from ...domain.facts.asking import MAX_ANSWER_BYTES
+from ...domain.facts.run import Run
+from ...domain.process.effects import AnswerQuestion
+from ...domain.work import agent_requests, answers
+from ...domain.work.answers import NoPendingQuestion
+from ...domain.work.prompts import answer_prompt
 from ..agent_port import AgentFailed
 from .ask_coordinator import Question, ask_coordinator
 from .workshop import Closing, Workshop

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from ...domain.facts.run import Run
 from ...domain.git import Commit
-from ...domain.run import Run
 from ..agent_port import SessionRequest
 from .record_turn import TurnRecorder, output_bytes
 from .workshop import Workshop

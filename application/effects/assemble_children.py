@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from ...domain import review
-from ...domain.assembly import ConflictAutoResolved
-from ...domain.effects import AssembleChildren
 from ...domain.event import Text
-from ...domain.gate_signals import Touched
+from ...domain.facts.assembly import ConflictAutoResolved
+from ...domain.facts.run import Run
 from ...domain.git import Commit, integration_branch
-from ...domain.run import Run
-from ...domain.turns import Overtaken
+from ...domain.process.effects import AssembleChildren
+from ...domain.runs import review
+from ...domain.steering.gate_signals import Touched
+from ...domain.work.turns import Overtaken
 from ..git_port import PathConflict, RepositoryUnusable
 from ..touched_files import touched_files
 from .contributions import contributions

@@ -1,6 +1,6 @@
 """Which effect is carried out where."""
 
-from ...domain.effects import (
+from ...domain.process.effects import (
     AnswerQuestion,
     AssembleChildren,
     ClearAway,

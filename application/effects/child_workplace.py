@@ -7,10 +7,10 @@ from pathlib import Path
 
 import structlog
 
-from ...domain.bad_ends import BadEnd
-from ...domain.child_run import ChildRun, Turn
+from ...domain.facts.bad_ends import BadEnd
+from ...domain.facts.child_run import ChildRun, Turn
+from ...domain.facts.run import Run
 from ...domain.git import Commit
-from ...domain.run import Run
 from ..agent_port import AgentFailed
 from ..git_port import CommitFailed, GitConflict, RepositoryUnusable, WorkplaceLost, WorkplaceState
 from .workshop import Workshop

@@ -1,8 +1,8 @@
 """Remove what an ended run left in the repository."""
 
-from ...domain import review
-from ...domain.effects import ClearAway
-from ...domain.turns import Overtaken
+from ...domain.process.effects import ClearAway
+from ...domain.runs import review
+from ...domain.work.turns import Overtaken
 from .answer_question import answering_branch, answering_name
 from .child_workplace import point_branches
 from .places import places_of

@@ -4,13 +4,13 @@ from datetime import datetime
 
 import msgspec
 
-from ...domain.child_run import ChildRun
-from ...domain.conflicts import Conflict
 from ...domain.event import Text
+from ...domain.facts.child_run import ChildRun
+from ...domain.facts.conflicts import Conflict
+from ...domain.facts.line import contributes, left_on_branch
+from ...domain.facts.run import Run
+from ...domain.facts.work_plan import Subtask
 from ...domain.git import Commit
-from ...domain.line import contributes, left_on_branch
-from ...domain.run import Run
-from ...domain.work_plan import Subtask
 from ..git_port import Contribution, Integrated, PathConflict
 from .workshop import Workshop
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from uuid import NAMESPACE_OID, uuid5
 
-from ...domain import define_outcome, review
-from ...domain.effects import DraftOutcome
 from ...domain.event import Draft
-from ...domain.outcome_spec import OutcomeDraft, read_draft
-from ...domain.prompts import outcome_prompt
-from ...domain.run import Run
-from ...domain.turns import Overtaken
+from ...domain.facts.outcome_spec import OutcomeDraft, read_draft
+from ...domain.facts.run import Run
+from ...domain.process.effects import DraftOutcome
+from ...domain.runs import define_outcome, review
+from ...domain.work.prompts import outcome_prompt
+from ...domain.work.turns import Overtaken
 from ..agent_port import AgentFailed
 from .ask_coordinator import Question, ask_coordinator
 from .workshop import Closing, Workshop

@@ -1,8 +1,8 @@
 """End a child's turn early, because a redirect has something else for its agent to do."""
 
-from ...domain.child_run import ENDED
-from ...domain.effects import EndTurn
-from ...domain.run import Run
+from ...domain.facts.child_run import ENDED
+from ...domain.facts.run import Run
+from ...domain.process.effects import EndTurn
 from .workshop import Workshop
 
 #: How long an agent may take to end a cancelled turn before its processes are killed and its session is loaded anew.

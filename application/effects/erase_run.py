@@ -1,10 +1,10 @@
 """Forget a deleted run: nothing of it stays in its repository, among our files, or in any text of the log."""
 
-from ...domain.effects import EraseRun
-from ...domain.gates import ORDER
-from ...domain.run import Run
-from ...domain.run_records import confirm_erased
-from ...domain.turns import Overtaken
+from ...domain.facts.gates import ORDER
+from ...domain.facts.run import Run
+from ...domain.process.effects import EraseRun
+from ...domain.runs.records import confirm_erased
+from ...domain.work.turns import Overtaken
 from ..cause import StillAlive
 from .answer_question import answering_branch, answering_name
 from .pause_worker import PAUSE, SHUTDOWN

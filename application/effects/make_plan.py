@@ -5,17 +5,17 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
-from ...domain import planning, review
-from ...domain.effects import MakePlan
 from ...domain.event import Text
-from ...domain.fenced import json_blocks
-from ...domain.planning import ProposedSubtask
-from ...domain.project import Project
-from ...domain.project_changes import charters
-from ...domain.prompts import plan_prompt
-from ...domain.run import Run
-from ...domain.turns import Overtaken
-from ...domain.work_plan import WorkPlanMade
+from ...domain.facts.fenced import json_blocks
+from ...domain.facts.run import Run
+from ...domain.facts.work_plan import WorkPlanMade
+from ...domain.process.effects import MakePlan
+from ...domain.projects.project import Project
+from ...domain.projects.project_changes import charters
+from ...domain.runs import planning, review
+from ...domain.runs.planning import ProposedSubtask
+from ...domain.work.prompts import plan_prompt
+from ...domain.work.turns import Overtaken
 from ..agent_port import AgentFailed, SessionRequest
 from ..register_project import load_project
 from .record_turn import TurnRecorder, output_bytes

@@ -2,11 +2,11 @@
 
 from datetime import datetime
 
-from ...domain import review
-from ...domain.effects import MergeAssembly
+from ...domain.facts.run import Run
 from ...domain.git import Commit
-from ...domain.run import Run
-from ...domain.turns import Overtaken
+from ...domain.process.effects import MergeAssembly
+from ...domain.runs import review
+from ...domain.work.turns import Overtaken
 from ..git_port import MergeOutcome
 from .assemble_children import summary
 from .workshop import Workshop

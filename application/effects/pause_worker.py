@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from ...domain import workers
-from ...domain.effects import EndWorkers, PauseWorker, ResumeWorker
-from ...domain.run import Run
-from ...domain.turns import Overtaken
+from ...domain.facts.run import Run
+from ...domain.process.effects import EndWorkers, PauseWorker, ResumeWorker
+from ...domain.work import workers
+from ...domain.work.turns import Overtaken
 from .workshop import Workshop
 
 #: How long a paused agent may take to end its turn before its processes are stopped in the middle of it.

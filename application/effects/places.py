@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from ...domain.gates import ORDER
-from ...domain.run import Run
+from ...domain.facts.gates import ORDER
+from ...domain.facts.run import Run
 from .answer_question import answering_name
 
 #: Who works for a coordinator in a workplace of their own before there is a plan.

@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from ...domain import agent_requests, turns
-from ...domain.child_run import ChildRun, Turn
 from ...domain.event import Draft
-from ...domain.run import Run
-from ...domain.turns import Overtaken
+from ...domain.facts.child_run import ChildRun, Turn
+from ...domain.facts.run import Run
+from ...domain.work import agent_requests, turns
+from ...domain.work.turns import Overtaken
 from ..agent_port import AgentUpdate, PermissionAsked
 from .record_turn import TurnRecorder, output_bytes
 from .tool_call import tool_call

@@ -8,7 +8,8 @@ from uuid import NAMESPACE_OID, uuid4, uuid5
 
 import structlog
 
-from ...domain.agent_output import (
+from ...domain.event import Draft, Event, Text
+from ...domain.facts.agent_output import (
     MAX_OUTPUT_BYTES,
     MAX_TURN_BYTES,
     Intent,
@@ -20,14 +21,13 @@ from ...domain.agent_output import (
     ToolReturned,
     TurnUsage,
 )
-from ...domain.child_run import ENDED, output_stream
-from ...domain.event import Draft, Event, Text
-from ...domain.personal_data import redact_personal, without_homes
+from ...domain.facts.child_run import ENDED, output_stream
+from ...domain.facts.run import Run, deletion_stream, run_stream
+from ...domain.redaction.hold_back import unfinished
+from ...domain.redaction.personal_data import redact_personal, without_homes
 from ...domain.rejected import Busy
-from ...domain.run import Run, deletion_stream, run_stream
 from ..agent_port import AgentFailed, AgentUpdate, PermissionAsked
 from ..caller import AGENT, Caller
-from ..driving.hold_back import unfinished
 from ..driving.tenure import Tenure
 from ..log_port import Conflict
 from ..run_log import MAX_ATTEMPTS, RunLog

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from ...domain import prompts, review
-from ...domain.effects import RunGate
-from ...domain.gates import GateSpec, Verdict, read_verdict
+from ...domain.facts.gates import GateSpec, Verdict, read_verdict
+from ...domain.facts.run import Run
 from ...domain.git import Commit
-from ...domain.run import Run
-from ...domain.turns import Overtaken
+from ...domain.process.effects import RunGate
+from ...domain.runs import review
+from ...domain.work import prompts
+from ...domain.work.turns import Overtaken
 from ..agent_port import AgentFailed, SessionRequest
 from ..touched_files import touched_files
 from .record_turn import TurnRecorder, output_bytes

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ...domain.agent_requests import ToolCall
+from ...domain.work.agent_requests import ToolCall
 from ..agent_port import PermissionAsked
 
 

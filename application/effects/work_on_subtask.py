@@ -9,13 +9,13 @@ from contextlib import ExitStack
 
 import msgspec
 
-from ...domain import child_ends, turns
-from ...domain.bad_ends import BRANCH_MOVED, STALLED, UNCOMMITTED, BadEnd, code_of
-from ...domain.child_run import CLEARED, ENDED, ChildRun, Turn
-from ...domain.effects import WorkOnSubtask
-from ...domain.run import Run
-from ...domain.turns import MAX_MESSAGE_CHARACTERS, InterruptedTooOften, Overtaken
-from ...domain.work_plan import Subtask
+from ...domain.facts.bad_ends import BRANCH_MOVED, STALLED, UNCOMMITTED, BadEnd, code_of
+from ...domain.facts.child_run import CLEARED, ENDED, ChildRun, Turn
+from ...domain.facts.run import Run
+from ...domain.facts.work_plan import Subtask
+from ...domain.process.effects import WorkOnSubtask
+from ...domain.work import child_ends, turns
+from ...domain.work.turns import MAX_MESSAGE_CHARACTERS, InterruptedTooOften, Overtaken
 from ..agent_port import AgentFailed, AgentSession, SessionRequest
 from ..agent_port import TurnEnded as AgentTurnEnded
 from ..driving.watch_stall import StallWatch

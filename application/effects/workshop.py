@@ -9,9 +9,9 @@ from threading import Event as Flag
 from threading import Lock
 from uuid import uuid4
 
-from ...domain.agent_output import MAX_TURN_BYTES
-from ...domain.child_run import work_id
-from ...domain.run import Run
+from ...domain.facts.agent_output import MAX_TURN_BYTES
+from ...domain.facts.child_run import work_id
+from ...domain.facts.run import Run
 from ..agent_port import AgentFailed, Agents, AgentSession, SessionRequest
 from ..caller import service
 from ..cause import StillAlive

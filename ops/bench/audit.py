@@ -28,7 +28,7 @@ from steersman.adapters.log.opening import sealed_by
 from steersman.adapters.sqlite_log import SqliteLog
 from steersman.adapters.sqlite_views import SqliteViews
 from steersman.application.project_views import catch_up
-from steersman.domain.catalogue import CATALOGUE
+from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.projections.catalogue import VIEWS
 
 #: How many times the memory of the shortest log an audit of the longest may take.

@@ -36,10 +36,10 @@ from steersman.adapters.sqlite_views import SqliteViews
 from steersman.adapters.token_store import open_tokens
 from steersman.application.caller import service
 from steersman.application.run_log import RunLog
-from steersman.domain.agent_output import MessageDelta
-from steersman.domain.catalogue import CATALOGUE
-from steersman.domain.child_run import output_stream
 from steersman.domain.event import Draft, Text
+from steersman.domain.facts.agent_output import MessageDelta
+from steersman.domain.facts.child_run import output_stream
+from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.http.app import create_app
 from steersman.http.given import Services
 from steersman.ops.project_views import ViewKeeper

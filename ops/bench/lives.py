@@ -17,17 +17,20 @@ from steersman.adapters.memory import SYSTEM_CLOCK, MemoryLog
 from steersman.application.caller import service
 from steersman.application.log_port import Append
 from steersman.application.run_log import RunLog
-from steersman.domain import child_ends, dispatch, review, steering, turns
-from steersman.domain.agent_output import MessageDelta
-from steersman.domain.catalogue import CATALOGUE
-from steersman.domain.child_run import output_stream
 from steersman.domain.event import Draft, Text
+from steersman.domain.facts.agent_output import MessageDelta
+from steersman.domain.facts.child_run import output_stream
 from steersman.domain.git import Commit
-from steersman.domain.orchestration import StartRun, start_run
-from steersman.domain.planning import ProposedSubtask
-from steersman.domain.project import AddMember, CreateProject, add_member, create_project, replay
-from steersman.domain.review import ReviewAssembly
-from steersman.domain.steering import SteerRun
+from steersman.domain.kinds.catalogue import CATALOGUE
+from steersman.domain.process import dispatch
+from steersman.domain.projects.project import AddMember, CreateProject, add_member, create_project, replay
+from steersman.domain.runs import review
+from steersman.domain.runs.orchestration import StartRun, start_run
+from steersman.domain.runs.planning import ProposedSubtask
+from steersman.domain.runs.review import ReviewAssembly
+from steersman.domain.steering import steering
+from steersman.domain.steering.steering import SteerRun
+from steersman.domain.work import child_ends, turns
 
 USER = "bench"
 SUBTASKS = 2

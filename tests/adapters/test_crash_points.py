@@ -12,9 +12,9 @@ from steersman.adapters.log.keys import Keyring
 from steersman.adapters.log.opening import sealed_by
 from steersman.adapters.sqlite_log import SqliteLog
 from steersman.application.log_port import Append
-from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.event import Draft
-from steersman.domain.run_records import RunErased
+from steersman.domain.facts.run_records import RunErased
+from steersman.domain.kinds.catalogue import CATALOGUE
 
 
 class Died(BaseException):

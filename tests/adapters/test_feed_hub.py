@@ -14,9 +14,9 @@ from steersman.adapters.feed_hub import FeedHub, LiveFrame, Queue
 from steersman.adapters.memory import MemoryLog, MemoryWakeups
 from steersman.application.caller import service
 from steersman.application.log_port import LogUnavailable, Undecodable
-from steersman.domain.agent_output import MessageDelta
-from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.event import Draft, Text
+from steersman.domain.facts.agent_output import MessageDelta
+from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.tests.live_agents import wait_until
 
 

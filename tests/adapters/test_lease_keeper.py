@@ -18,14 +18,14 @@ from steersman.application.driving.tenure import LeaseLost
 from steersman.application.driving.under_way import EffectState
 from steersman.application.log_port import Undecodable
 from steersman.application.run_log import Answering, Decision, RunLog
-from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.event import Draft, Fact
+from steersman.domain.facts.leases import LeaseTaken
 from steersman.domain.git import Commit
-from steersman.domain.leases import LeaseTaken
-from steersman.domain.orchestration import StartRun, start_run
-from steersman.domain.planning import ProposedSubtask
-from steersman.domain.project import AddMember, CreateProject, add_member, create_project, replay
+from steersman.domain.kinds.catalogue import CATALOGUE
+from steersman.domain.projects.project import AddMember, CreateProject, add_member, create_project, replay
 from steersman.domain.rejected import Busy
+from steersman.domain.runs.orchestration import StartRun, start_run
+from steersman.domain.runs.planning import ProposedSubtask
 
 #: So long that nothing lapses by itself, however long a disk keeps a beat waiting. What is to happen soon is nudged.
 STALE_SECONDS = 3_600.0

@@ -18,7 +18,7 @@ from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.postgres_views import PostgresViews
 from steersman.adapters.processes.lock import ProcessLock
 from steersman.adapters.token_store import open_tokens
-from steersman.domain.catalogue import CATALOGUE
+from steersman.domain.kinds.catalogue import CATALOGUE
 
 
 class Forwarder:

@@ -16,7 +16,7 @@ from steersman.adapters import postgres_schema, schema_steps, sqlite_schema
 from steersman.adapters.memory import MemoryWakeups
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.schema_steps import FILES, SchemaUnfit, Step, read_steps
-from steersman.domain.catalogue import CATALOGUE
+from steersman.domain.kinds.catalogue import CATALOGUE
 
 STORES: Sequence[Literal["postgres", "sqlite"]] = ("postgres", "sqlite")
 FIRST = {store: read_steps(store)[0] for store in STORES}

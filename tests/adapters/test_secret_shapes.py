@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from steersman.adapters.secret_shapes import redact
+from steersman.domain.redaction.secret_shapes import redact
 
 SECRETS = [
     "steersman_" + "aB1-_" * 8 + "x9Z",

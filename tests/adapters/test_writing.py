@@ -23,17 +23,17 @@ from steersman.application import states
 from steersman.application.caller import Answer, Caller, IdempotencyKey, service
 from steersman.application.log_port import AlreadyAnswered, Append, Conflict, Fence, Fenced, LogUnavailable, Stored
 from steersman.application.run_log import Deciding, RunLog, written_versions
-from steersman.domain.agent_output import MessageDelta
-from steersman.domain.assembly import WorkflowStep
-from steersman.domain.catalogue import CATALOGUE
-from steersman.domain.child_run import output_stream
-from steersman.domain.dispatch import advance
 from steersman.domain.event import Draft, Fact, Text
-from steersman.domain.fold import replay
+from steersman.domain.facts.agent_output import MessageDelta
+from steersman.domain.facts.assembly import WorkflowStep
+from steersman.domain.facts.child_run import output_stream
+from steersman.domain.facts.fold import replay
+from steersman.domain.facts.run import Run, deletion_stream
+from steersman.domain.facts.run_records import RunErased
+from steersman.domain.kinds.catalogue import CATALOGUE
+from steersman.domain.process.dispatch import advance
 from steersman.domain.rejected import RunNotActive
-from steersman.domain.run import Run, deletion_stream
-from steersman.domain.run_records import RunErased
-from steersman.domain.steering import SteerWorker, steer_worker
+from steersman.domain.steering.steering import SteerWorker, steer_worker
 from steersman.tests.domain.fleet import Fleet, part
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

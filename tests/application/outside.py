@@ -32,7 +32,7 @@ from steersman.application.log_port import Append, EventLog, LogUnavailable, Pro
 from steersman.application.ports import CommandResult
 from steersman.domain.event import Fact
 from steersman.domain.git import Commit
-from steersman.domain.workers import Fingerprint
+from steersman.domain.work.workers import Fingerprint
 
 Files = dict[str, str]
 

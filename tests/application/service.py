@@ -16,20 +16,20 @@ from steersman.application.effects.workshop import Workshop
 from steersman.application.log_port import LogUnavailable
 from steersman.application.review_assembly import review_assembly
 from steersman.application.run_log import RunLog
-from steersman.domain.catalogue import CATALOGUE
-from steersman.domain.child_run import ChildRun
-from steersman.domain.directive import Directive
-from steersman.domain.dispatch import advance
-from steersman.domain.effects import next_effects
 from steersman.domain.event import Event, Fact
-from steersman.domain.gate_signals import RequestChanges
+from steersman.domain.facts.child_run import ChildRun
+from steersman.domain.facts.directive import Directive
+from steersman.domain.facts.run import Run
 from steersman.domain.git import Commit
-from steersman.domain.orchestration import StartRun, start_run
-from steersman.domain.planning import ProposedSubtask
-from steersman.domain.project import AddMember, CreateProject, add_member, create_project, replay
-from steersman.domain.review import ReviewAssembly
-from steersman.domain.run import Run
-from steersman.domain.steering import SteerRun, SteerWorker
+from steersman.domain.kinds.catalogue import CATALOGUE
+from steersman.domain.process.dispatch import advance
+from steersman.domain.process.effects import next_effects
+from steersman.domain.projects.project import AddMember, CreateProject, add_member, create_project, replay
+from steersman.domain.runs.orchestration import StartRun, start_run
+from steersman.domain.runs.planning import ProposedSubtask
+from steersman.domain.runs.review import ReviewAssembly
+from steersman.domain.steering.gate_signals import RequestChanges
+from steersman.domain.steering.steering import SteerRun, SteerWorker
 from steersman.tests.application.outside import (
     FaultyLog,
     MemoryGit,

@@ -6,7 +6,7 @@ import pytest
 
 from steersman.application.driving import advancing
 from steersman.application.driving.advancing import Advancing
-from steersman.domain.directive import SteeringReceived
+from steersman.domain.facts.directive import SteeringReceived
 from steersman.tests.application.service import Service, part
 
 

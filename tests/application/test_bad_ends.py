@@ -8,12 +8,19 @@ from steersman.application.agent_port import AgentFailed, AgentUpdate, SessionRe
 from steersman.application.effects import child_workplace, pause_worker
 from steersman.application.effects.carry_out import carry_out
 from steersman.application.effects.record_turn import RECORD_BYTES
-from steersman.domain.assembly import AssemblyBlocked, StallDetected, SubtaskRedispatched
-from steersman.domain.bad_ends import WAYS
-from steersman.domain.child_run import RunFailed, RunStarted, SessionOpened, TreeCommitted, TurnInterrupted, TurnOpened
-from steersman.domain.child_run import TurnEnded as EndOfTurn
-from steersman.domain.dispatch import advance
-from steersman.domain.effects import PauseWorker, ResumeWorker, next_effects
+from steersman.domain.facts.assembly import AssemblyBlocked, StallDetected, SubtaskRedispatched
+from steersman.domain.facts.bad_ends import WAYS
+from steersman.domain.facts.child_run import (
+    RunFailed,
+    RunStarted,
+    SessionOpened,
+    TreeCommitted,
+    TurnInterrupted,
+    TurnOpened,
+)
+from steersman.domain.facts.child_run import TurnEnded as EndOfTurn
+from steersman.domain.process.dispatch import advance
+from steersman.domain.process.effects import PauseWorker, ResumeWorker, next_effects
 from steersman.tests.application.outside import Behaviour, Session, writes_its_part
 from steersman.tests.application.service import Service, part
 

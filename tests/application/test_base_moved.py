@@ -5,8 +5,8 @@ import pytest
 from steersman.application.agent_port import AgentUpdate, TurnObserver
 from steersman.application.explain_run import explain
 from steersman.application.review_assembly import review_assembly
-from steersman.domain.assembly import AssemblyStarted, BaseMoved, MergePrepared, ReviewRequested
-from steersman.domain.review import HeadMoved, ReviewAssembly
+from steersman.domain.facts.assembly import AssemblyStarted, BaseMoved, MergePrepared, ReviewRequested
+from steersman.domain.runs.review import HeadMoved, ReviewAssembly
 from steersman.tests.application.outside import Session
 from steersman.tests.application.service import Service, by, part
 

@@ -2,8 +2,8 @@
 
 from steersman.application.agent_port import AgentUpdate, TurnObserver
 from steersman.application.explain_run import explain
-from steersman.domain.assembly import ConflictAutoResolved, ReviewRequested
-from steersman.domain.child_run import BaseRebuilt, WorktreePrepared
+from steersman.domain.facts.assembly import ConflictAutoResolved, ReviewRequested
+from steersman.domain.facts.child_run import BaseRebuilt, WorktreePrepared
 from steersman.tests.application.outside import Session
 from steersman.tests.application.service import Service, part
 

@@ -8,8 +8,8 @@ from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnEnded
 from steersman.application.caller import Answer
 from steersman.application.effects import child_workplace
 from steersman.application.retry_run import AGAIN, Ids, retry_run
-from steersman.domain.assembly import ReviewRequested, WorkLeftOut
-from steersman.domain.child_run import (
+from steersman.domain.facts.assembly import ReviewRequested, WorkLeftOut
+from steersman.domain.facts.child_run import (
     AssembleReady,
     NoChangesProduced,
     RevisionHandedOver,
@@ -17,10 +17,10 @@ from steersman.domain.child_run import (
     RunStarted,
     TreeCommitted,
 )
-from steersman.domain.line import left_on_branch
-from steersman.domain.retry import successor
-from steersman.domain.run import CoordinatorStarted
-from steersman.domain.work_plan import SubtaskCompleted
+from steersman.domain.facts.line import left_on_branch
+from steersman.domain.facts.run import CoordinatorStarted
+from steersman.domain.facts.work_plan import SubtaskCompleted
+from steersman.domain.runs.retry import successor
 from steersman.tests.application.outside import Session, writes
 from steersman.tests.application.service import Service, by, part
 

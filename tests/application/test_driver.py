@@ -13,12 +13,12 @@ from steersman.application.driving.back_off import BackOff
 from steersman.application.driving.rounds import MAX_ROUNDS, Rounds
 from steersman.application.effects import end_turn, pause_worker
 from steersman.application.log_port import Undecodable
-from steersman.domain import answers
-from steersman.domain.asking import AnswerDelivered
-from steersman.domain.child_run import Paused, ProcessesKilled, RunFailed, TurnOpened
-from steersman.domain.directive import RevisionExecution
-from steersman.domain.effects import Effect, ResumeWorker
-from steersman.domain.run import Run
+from steersman.domain.facts.asking import AnswerDelivered
+from steersman.domain.facts.child_run import Paused, ProcessesKilled, RunFailed, TurnOpened
+from steersman.domain.facts.directive import RevisionExecution
+from steersman.domain.facts.run import Run
+from steersman.domain.process.effects import Effect, ResumeWorker
+from steersman.domain.work import answers
 from steersman.tests.application.outside import Session, writes_its_part
 from steersman.tests.application.service import Service, part
 from steersman.tests.live_agents import PATIENCE_SECONDS, InBackground, wait_until

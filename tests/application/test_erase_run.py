@@ -13,13 +13,13 @@ from steersman.application.effects import record_turn
 from steersman.application.end_run import cancel_run, delete_run
 from steersman.application.log_port import LogUnavailable, Undecodable
 from steersman.application.register_project import load_project
-from steersman.domain import project_changes
-from steersman.domain.agent_output import MessageDelta
-from steersman.domain.child_run import RunCancelled
 from steersman.domain.event import Fact, Text, map_texts
+from steersman.domain.facts.agent_output import MessageDelta
+from steersman.domain.facts.child_run import RunCancelled
+from steersman.domain.facts.run import deletion_stream
+from steersman.domain.facts.run_records import RunErased
+from steersman.domain.projects import project_changes
 from steersman.domain.rejected import RunNotFound
-from steersman.domain.run import deletion_stream
-from steersman.domain.run_records import RunErased
 from steersman.tests.application.outside import Session
 from steersman.tests.application.service import Service, by, part
 

@@ -5,9 +5,10 @@ from steersman.application.driving.under_way import EffectState
 from steersman.application.effects.carry_out import carry_out
 from steersman.application.explain_run import Explanation, explain
 from steersman.application.lease_port import Holder
-from steersman.domain import child_ends, review
-from steersman.domain.dispatch import advance
-from steersman.domain.effects import PauseWorker, next_effects
+from steersman.domain.process.dispatch import advance
+from steersman.domain.process.effects import PauseWorker, next_effects
+from steersman.domain.runs import review
+from steersman.domain.work import child_ends
 from steersman.tests.application.service import Service, part
 
 

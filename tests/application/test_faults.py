@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from steersman.domain.child_run import TreeCommitted, TurnOpened
-from steersman.domain.directive import DirectiveMoved, RevisionExecution
+from steersman.domain.facts.child_run import TreeCommitted, TurnOpened
+from steersman.domain.facts.directive import DirectiveMoved, RevisionExecution
 from steersman.tests.application.service import Service, part
 
 APPENDS = 45

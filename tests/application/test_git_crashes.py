@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from steersman.domain.child_run import BaseRebuilt, TreeCommitted, WorktreePrepared
+from steersman.domain.facts.child_run import BaseRebuilt, TreeCommitted, WorktreePrepared
 from steersman.tests.application.service import MAX_ROUNDS, Service, part
 
 #: What git is asked to change for the children of the story.

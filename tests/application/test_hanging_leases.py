@@ -12,7 +12,7 @@ from steersman.application.driving.tenure import LeaseLost
 from steersman.application.driving.under_way import EffectState
 from steersman.application.lease_port import Holder, Standing
 from steersman.application.run_log import RunLog
-from steersman.domain.catalogue import CATALOGUE
+from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.tests.live_agents import PATIENCE_SECONDS, wait_until
 
 STALE_SECONDS = 1.5

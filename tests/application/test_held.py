@@ -15,13 +15,13 @@ from steersman.application.driving.under_way import UnderWay
 from steersman.application.explain_run import explain
 from steersman.application.git_port import RepositoryUnusable
 from steersman.application.lease_port import Holder
-from steersman.domain.assembly import AssemblyFailed
-from steersman.domain.dispatch import advance
-from steersman.domain.effects import WorkOnSubtask, next_effects
 from steersman.domain.event import Text
-from steersman.domain.held import EffectHeld, EffectReleased, EffectRetried
-from steersman.domain.hold import hold, release, try_now
-from steersman.domain.run import Run
+from steersman.domain.facts.assembly import AssemblyFailed
+from steersman.domain.facts.held import EffectHeld, EffectReleased, EffectRetried
+from steersman.domain.facts.run import Run
+from steersman.domain.process.dispatch import advance
+from steersman.domain.process.effects import WorkOnSubtask, next_effects
+from steersman.domain.process.hold import hold, release, try_now
 from steersman.tests.application.outside import Session, TickingClock, writes_its_part
 from steersman.tests.application.service import Service, part
 from steersman.tests.live_agents import PATIENCE_SECONDS, wait_until

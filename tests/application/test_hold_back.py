@@ -2,7 +2,7 @@
 
 import pytest
 
-from steersman.application.driving.hold_back import unfinished
+from steersman.domain.redaction.hold_back import unfinished
 
 
 @pytest.mark.parametrize(

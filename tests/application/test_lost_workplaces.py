@@ -6,8 +6,8 @@ import pytest
 
 from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
 from steersman.application.git_port import WorkplaceState
-from steersman.domain.child_run import RunFailed, SessionOpened, TreeCommitted, TurnInterrupted, TurnOpened
-from steersman.domain.dispatch import advance
+from steersman.domain.facts.child_run import RunFailed, SessionOpened, TreeCommitted, TurnInterrupted, TurnOpened
+from steersman.domain.process.dispatch import advance
 from steersman.tests.application.outside import Session, writes_its_part
 from steersman.tests.application.service import Service, part
 

@@ -14,10 +14,17 @@ from steersman.application.effects.carry_out import carry_out
 from steersman.application.effects.workshop import Closing
 from steersman.application.git_port import WorkplaceState
 from steersman.application.log_port import LogUnavailable
-from steersman.domain import child_ends
-from steersman.domain.child_run import Paused
-from steersman.domain.dispatch import advance
-from steersman.domain.effects import AssembleChildren, EndWorkers, MakePlan, PauseWorker, WorkOnSubtask, next_effects
+from steersman.domain.facts.child_run import Paused
+from steersman.domain.process.dispatch import advance
+from steersman.domain.process.effects import (
+    AssembleChildren,
+    EndWorkers,
+    MakePlan,
+    PauseWorker,
+    WorkOnSubtask,
+    next_effects,
+)
+from steersman.domain.work import child_ends
 from steersman.tests.application.outside import Session
 from steersman.tests.application.service import Service, part
 

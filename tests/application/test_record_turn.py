@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steersman.adapters.secret_shapes import redact
 from steersman.application.agent_port import AgentFailed, AgentUpdate, PermissionAsked
-from steersman.application.driving.hold_back import unfinished
 from steersman.application.driving.tenure import Alone
 from steersman.application.effects import record_turn
 from steersman.application.effects.record_turn import PIECE_BYTES, RECORD_BYTES, TurnRecorder
 from steersman.application.end_run import cancel_run, delete_run
 from steersman.application.log_port import LogUnavailable
 from steersman.application.run_log import RunLog
-from steersman.domain.agent_output import MessageDelta, OutputTruncated, ToolCalled, ToolOutput
-from steersman.domain.dispatch import advance
 from steersman.domain.event import Event
-from steersman.domain.personal_data import redact_personal
-from steersman.domain.run import CoordinatorStarted, Run
-from steersman.domain.sandbox import SandboxPolicy
+from steersman.domain.facts.agent_output import MessageDelta, OutputTruncated, ToolCalled, ToolOutput
+from steersman.domain.facts.run import CoordinatorStarted, Run
+from steersman.domain.facts.sandbox import SandboxPolicy
+from steersman.domain.process.dispatch import advance
+from steersman.domain.redaction.hold_back import unfinished
+from steersman.domain.redaction.personal_data import redact_personal
+from steersman.domain.redaction.secret_shapes import redact
 from steersman.tests.application.service import Service, by, part
 
 #: How long the words wait that may be the beginning of a secret, in these tests.

@@ -7,10 +7,10 @@ import pytest
 from steersman.application.caller import Answer, IdempotencyKey
 from steersman.application.log_port import AlreadyAnswered, Conflict, LogUnavailable
 from steersman.application.run_log import MAX_ATTEMPTS, RunLog, read_versions, written_versions
-from steersman.domain.assembly import WorkflowStep
 from steersman.domain.event import Draft
+from steersman.domain.facts.assembly import WorkflowStep
+from steersman.domain.facts.run import Run
 from steersman.domain.rejected import Busy, RunNotFound
-from steersman.domain.run import Run
 from steersman.tests.application.service import Service, by, part
 
 

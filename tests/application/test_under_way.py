@@ -10,10 +10,12 @@ import pytest
 
 from steersman.application.driving.under_way import UnderWay
 from steersman.application.ports import CommandResult
-from steersman.domain.assembly import AssemblyBlocked
-from steersman.domain.child_run import ChildRun
-from steersman.domain.directive import SteeringReceived
-from steersman.domain.effects import (
+from steersman.domain.facts.assembly import AssemblyBlocked
+from steersman.domain.facts.child_run import ChildRun
+from steersman.domain.facts.directive import SteeringReceived
+from steersman.domain.facts.gates import GateSpec
+from steersman.domain.facts.run import Run
+from steersman.domain.process.effects import (
     AnswerQuestion,
     AssembleChildren,
     ClearAway,
@@ -22,9 +24,7 @@ from steersman.domain.effects import (
     RunGate,
     WorkOnSubtask,
 )
-from steersman.domain.gates import GateSpec
-from steersman.domain.project import Project
-from steersman.domain.run import Run
+from steersman.domain.projects.project import Project
 from steersman.tests.application import service as services
 from steersman.tests.application.service import Service, part
 

@@ -4,11 +4,11 @@ import pytest
 
 from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnObserver
 from steersman.application.effects import child_workplace
-from steersman.domain import steering
-from steersman.domain.agent_output import ToolCalled, ToolReturned
-from steersman.domain.child_run import RunFailed, SessionOpened, TurnInterrupted, TurnOpened
-from steersman.domain.directive import RevisionExecution, SteeringDecided
 from steersman.domain.event import Event
+from steersman.domain.facts.agent_output import ToolCalled, ToolReturned
+from steersman.domain.facts.child_run import RunFailed, SessionOpened, TurnInterrupted, TurnOpened
+from steersman.domain.facts.directive import RevisionExecution, SteeringDecided
+from steersman.domain.steering import steering
 from steersman.tests.application.outside import Session, writes_its_part
 from steersman.tests.application.service import Service, part
 

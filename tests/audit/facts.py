@@ -7,9 +7,10 @@ from uuid import uuid4
 
 from steersman.adapters.log.stored_log import StoredLog
 from steersman.application.log_port import Append
-from steersman.domain.agent_output import MessageDelta
-from steersman.domain.child_run import TurnStarted, output_stream
-from steersman.domain.directive import (
+from steersman.domain.event import Draft, Event, Text
+from steersman.domain.facts.agent_output import MessageDelta
+from steersman.domain.facts.child_run import TurnStarted, output_stream
+from steersman.domain.facts.directive import (
     DirectiveMoved,
     RevisionExecution,
     SteeringDecided,
@@ -17,7 +18,6 @@ from steersman.domain.directive import (
     TargetScope,
     Verb,
 )
-from steersman.domain.event import Draft, Event, Text
 
 ScopeKind = Literal["subtask", "work-plan", "run"]
 ExecutionState = Literal["initiated", "effect_confirmed", "failed"]

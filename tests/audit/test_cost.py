@@ -9,7 +9,7 @@ from steersman.adapters.log.checkpoint_file import CheckpointFile
 from steersman.adapters.log.keys import Keyring
 from steersman.adapters.log.opening import sealed_by
 from steersman.adapters.sqlite_log import SqliteLog
-from steersman.domain.catalogue import CATALOGUE
+from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import put, said
 

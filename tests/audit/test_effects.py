@@ -10,9 +10,9 @@ from hypothesis import settings
 from steersman.adapters.audit.entry import Bad, Checked
 from steersman.adapters.audit.steering import Steering
 from steersman.adapters.log.event_codec import Envelope
-from steersman.domain.child_run import Paused, ProcessesKilled, Resumed
-from steersman.domain.directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
 from steersman.domain.event import Draft, Event, Fact
+from steersman.domain.facts.child_run import Paused, ProcessesKilled, Resumed
+from steersman.domain.facts.directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import RECEIPT, decided, effect, put, received, worker
 from steersman.tests.domain.test_steering_machine import Steering as Machine

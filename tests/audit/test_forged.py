@@ -15,8 +15,8 @@ from steersman.adapters.memory import SYSTEM_CLOCK, MemoryLog
 from steersman.adapters.sqlite_log import SqliteLog
 from steersman.application.log_port import Forged, LogTampered, LogUnavailable, Undecodable
 from steersman.application.proofs_port import OutOfRange
-from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.event import Fact
+from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.ops.replay import command as replay
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import on, put, received, said, steered, unsteered

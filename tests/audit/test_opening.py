@@ -21,8 +21,8 @@ from steersman.adapters.memory import SYSTEM_CLOCK
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.sqlite_log import SqliteLog
 from steersman.application.log_port import LogRolledBack, LogUnavailable
-from steersman.domain.catalogue import CATALOGUE
-from steersman.domain.log import LogKeyRotated, LogOpened
+from steersman.domain.kinds.catalogue import CATALOGUE
+from steersman.domain.kinds.log import LogKeyRotated, LogOpened
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import put, said, steered, unsteered
 from steersman.tests.audit.test_tampering import note_of

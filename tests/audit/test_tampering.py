@@ -15,7 +15,7 @@ from steersman.adapters.log.signed_note import endorsement, sign_text
 from steersman.adapters.memory import SYSTEM_CLOCK
 from steersman.application.verdict import Verdict
 from steersman.domain.event import Event
-from steersman.domain.log import LogKeyRotated, LogOpened
+from steersman.domain.kinds.log import LogKeyRotated, LogOpened
 from steersman.tests.audit.conftest import Loot, World
 from steersman.tests.audit.facts import put, said, steered, unsteered
 

@@ -13,7 +13,7 @@ from steersman.adapters.log.keys import Keyring
 from steersman.adapters.log.opening import sealed_by
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.sqlite_log import SqliteLog
-from steersman.domain.catalogue import CATALOGUE
+from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.tests.audit.facts import put, said
 
 

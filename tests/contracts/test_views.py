@@ -36,9 +36,9 @@ from steersman.application.project_views import (
 )
 from steersman.domain import event
 from steersman.domain.event import Draft, Fact
-from steersman.domain.project_facts import ProjectDeleted
-from steersman.domain.run import deletion_stream
-from steersman.domain.run_records import RunDeleted
+from steersman.domain.facts.run import deletion_stream
+from steersman.domain.facts.run_records import RunDeleted
+from steersman.domain.projects.project_facts import ProjectDeleted
 from steersman.projections.view import Rows, View
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

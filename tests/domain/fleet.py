@@ -5,23 +5,25 @@ from typing import Literal
 
 import msgspec
 
-from steersman.domain import child_ends, gate_signals, review, steering, turns, workers
-from steersman.domain.child_run import ChildRun
-from steersman.domain.directive import Directive, Severity, Source
-from steersman.domain.dispatch import advance
-from steersman.domain.effects import Effect, next_effects
 from steersman.domain.event import Event
-from steersman.domain.gate_signals import RequestChanges, Signal, Touched
-from steersman.domain.gates import GateSpec
+from steersman.domain.facts.child_run import ChildRun
+from steersman.domain.facts.directive import Directive, Severity, Source
+from steersman.domain.facts.gates import GateSpec
+from steersman.domain.facts.work_plan import Subtask, WorkPlan
 from steersman.domain.git import Commit
-from steersman.domain.orchestration import StartRun, start_run
-from steersman.domain.planning import ProposedSubtask
-from steersman.domain.project import Project
-from steersman.domain.review import ReviewAssembly
-from steersman.domain.steering import SteerRun, SteerWorker
-from steersman.domain.team import Member
-from steersman.domain.work_plan import Subtask, WorkPlan
-from steersman.domain.workers import Fingerprint
+from steersman.domain.process.dispatch import advance
+from steersman.domain.process.effects import Effect, next_effects
+from steersman.domain.projects.project import Project
+from steersman.domain.projects.team import Member
+from steersman.domain.runs import review
+from steersman.domain.runs.orchestration import StartRun, start_run
+from steersman.domain.runs.planning import ProposedSubtask
+from steersman.domain.runs.review import ReviewAssembly
+from steersman.domain.steering import gate_signals, steering
+from steersman.domain.steering.gate_signals import RequestChanges, Signal, Touched
+from steersman.domain.steering.steering import SteerRun, SteerWorker
+from steersman.domain.work import child_ends, turns, workers
+from steersman.domain.work.workers import Fingerprint
 from steersman.tests.spec import Story
 
 BASE = Commit(commit="c0", tree="t0")

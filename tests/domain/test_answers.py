@@ -4,10 +4,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from steersman.domain import agent_requests, answers, child_ends, turns, workers
-from steersman.domain.agent_requests import RequestUnknown, ToolCall
-from steersman.domain.answers import NoPendingQuestion
-from steersman.domain.asking import (
+from steersman.domain.event import Draft, Event
+from steersman.domain.facts.asking import (
     AnswerDelivered,
     ApprovalResolved,
     AutoApproved,
@@ -24,13 +22,15 @@ from steersman.domain.asking import (
     ToolApprovalRequired,
     command_hash,
 )
-from steersman.domain.bad_ends import STALLED, BadEnd
-from steersman.domain.child_run import RunCancelled, TurnEnded
-from steersman.domain.effects import AnswerQuestion
-from steersman.domain.event import Draft, Event
+from steersman.domain.facts.bad_ends import STALLED, BadEnd
+from steersman.domain.facts.child_run import RunCancelled, TurnEnded
+from steersman.domain.facts.run import Run
+from steersman.domain.process.effects import AnswerQuestion
 from steersman.domain.rejected import Invalid, RunNotActive
-from steersman.domain.run import Run
-from steersman.domain.turns import Overtaken
+from steersman.domain.work import agent_requests, answers, child_ends, turns, workers
+from steersman.domain.work.agent_requests import RequestUnknown, ToolCall
+from steersman.domain.work.answers import NoPendingQuestion
+from steersman.domain.work.turns import Overtaken
 from steersman.tests.domain.fleet import Fleet, part
 
 STALL = BadEnd(code=STALLED, message="Silence.", stall_seconds=300)

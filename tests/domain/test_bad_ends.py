@@ -2,12 +2,18 @@
 
 import pytest
 
-from steersman.domain import child_ends, turns
-from steersman.domain.assembly import AssemblyBlocked, SubtaskRedispatched
-from steersman.domain.bad_ends import OTHER, STOP_REASONS, WAYS, BadEnd, code_of, way_of
-from steersman.domain.child_run import MAX_INTERRUPTIONS, RevisionHandedOver, RunFailed, TreeCommitted, TurnInterrupted
+from steersman.domain.facts.assembly import AssemblyBlocked, SubtaskRedispatched
+from steersman.domain.facts.bad_ends import OTHER, STOP_REASONS, WAYS, BadEnd, code_of, way_of
+from steersman.domain.facts.child_run import (
+    MAX_INTERRUPTIONS,
+    RevisionHandedOver,
+    RunFailed,
+    TreeCommitted,
+    TurnInterrupted,
+)
 from steersman.domain.git import Commit
-from steersman.domain.turns import InterruptedTooOften, Overtaken
+from steersman.domain.work import child_ends, turns
+from steersman.domain.work.turns import InterruptedTooOften, Overtaken
 from steersman.tests.domain.fleet import Fleet, part
 
 AGAIN = sorted(code for code, way in WAYS.items() if way.then == "start afresh")

@@ -5,12 +5,13 @@ from typing import Literal
 
 import pytest
 
-from steersman.domain import review, steering, turns
-from steersman.domain.directive import SteeringReceived
-from steersman.domain.outcome_spec import OutcomeSpecDrafting
-from steersman.domain.receipts import payload_hash
+from steersman.domain.facts.directive import SteeringReceived
+from steersman.domain.facts.outcome_spec import OutcomeSpecDrafting
 from steersman.domain.rejected import Rejected
-from steersman.domain.steering import (
+from steersman.domain.runs import review
+from steersman.domain.steering import steering
+from steersman.domain.steering.receipts import payload_hash
+from steersman.domain.steering.steering import (
     MAX_INSTRUCTION_BYTES,
     MAX_QUEUED,
     AlreadyMerged,
@@ -24,6 +25,7 @@ from steersman.domain.steering import (
     SteeringInvalid,
     SteerRun,
 )
+from steersman.domain.work import turns
 from steersman.projections.standing import Standing, after
 from steersman.tests.domain.fleet import Fleet, part
 

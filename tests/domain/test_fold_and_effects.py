@@ -9,12 +9,12 @@ from hashlib import sha256
 import msgspec
 import pytest
 
-from steersman.domain.catalogue import CATALOGUE
-from steersman.domain.dispatch import advance
-from steersman.domain.effects import next_effects
 from steersman.domain.event import Draft, Text, Unknown
-from steersman.domain.fold import evolve, replay
-from steersman.domain.run import Run
+from steersman.domain.facts.fold import evolve, replay
+from steersman.domain.facts.run import Run
+from steersman.domain.kinds.catalogue import CATALOGUE
+from steersman.domain.process.dispatch import advance
+from steersman.domain.process.effects import next_effects
 from steersman.tests.domain.fleet import Fleet, part
 from steersman.tests.golden.samples import event
 from steersman.tests.spec import Numbers

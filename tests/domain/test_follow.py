@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from steersman.domain import child_ends, turns
-from steersman.domain.assembly import AssemblyBlocked, ChangesRequested, Recovered, ReviewRequested
-from steersman.domain.child_run import RevisionHandedOver, RunStarted
-from steersman.domain.directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
-from steersman.domain.steering import NothingToSteer
-from steersman.domain.team import Member
-from steersman.domain.work_plan import SubtaskPending, change_subtasks
+from steersman.domain.facts.assembly import AssemblyBlocked, ChangesRequested, Recovered, ReviewRequested
+from steersman.domain.facts.child_run import RevisionHandedOver, RunStarted
+from steersman.domain.facts.directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
+from steersman.domain.facts.work_plan import SubtaskPending, change_subtasks
+from steersman.domain.projects.team import Member
+from steersman.domain.steering.steering import NothingToSteer
+from steersman.domain.work import child_ends, turns
 from steersman.tests.domain.fleet import TEAM, Fleet, part
 
 TESTER = Member(name="tess", role_id="tester", role_title="Tester who writes tests", model_id="rehearsal/tess")

@@ -2,12 +2,12 @@
 
 import pytest
 
-from steersman.domain import review
-from steersman.domain.assembly import ReviewRequested
-from steersman.domain.directive import SteeringDecided, SteeringReceived
-from steersman.domain.effects import RunGate
-from steersman.domain.gates import GateCompleted, GateSpec, Verdict, next_gate, read_verdict
-from steersman.domain.turns import Overtaken
+from steersman.domain.facts.assembly import ReviewRequested
+from steersman.domain.facts.directive import SteeringDecided, SteeringReceived
+from steersman.domain.facts.gates import GateCompleted, GateSpec, Verdict, next_gate, read_verdict
+from steersman.domain.process.effects import RunGate
+from steersman.domain.runs import review
+from steersman.domain.work.turns import Overtaken
 from steersman.tests.domain.fleet import Fleet, part
 
 RAI = GateSpec(kind="rai", model_id="rehearsal")

@@ -2,12 +2,13 @@
 
 import pytest
 
-from steersman.domain import child_ends, steering, turns
-from steersman.domain.bad_ends import STALLED, BadEnd
-from steersman.domain.child_run import MAX_INTERRUPTIONS
-from steersman.domain.directive import SteeringDecided
-from steersman.domain.effects import ResumeWorker
-from steersman.domain.steering import MAX_QUEUED, QueueFull
+from steersman.domain.facts.bad_ends import STALLED, BadEnd
+from steersman.domain.facts.child_run import MAX_INTERRUPTIONS
+from steersman.domain.facts.directive import SteeringDecided
+from steersman.domain.process.effects import ResumeWorker
+from steersman.domain.steering import steering
+from steersman.domain.steering.steering import MAX_QUEUED, QueueFull
+from steersman.domain.work import child_ends, turns
 from steersman.tests.domain.fleet import Fleet, part
 
 WORDS = "Use metres."

@@ -2,12 +2,12 @@
 
 import pytest
 
-from steersman.domain.assembly import AssemblyBlocked, ReviewRequested
-from steersman.domain.child_run import RunCompleted, RunStarted, WorktreePrepared
 from steersman.domain.event import Text
-from steersman.domain.fold import replay
+from steersman.domain.facts.assembly import AssemblyBlocked, ReviewRequested
+from steersman.domain.facts.child_run import RunCompleted, RunStarted, WorktreePrepared
+from steersman.domain.facts.fold import replay
+from steersman.domain.facts.line import authors, left_on_branch, left_out
 from steersman.domain.git import Commit
-from steersman.domain.line import authors, left_on_branch, left_out
 from steersman.tests.domain.fleet import BASE, Fleet, part
 
 START = Commit(commit="start", tree="start")

@@ -9,13 +9,15 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from steersman.domain import child_ends, review, steering, turns
-from steersman.domain.bad_ends import STALLED, WAYS, BadEnd
+from steersman.domain.facts.bad_ends import STALLED, WAYS, BadEnd
+from steersman.domain.facts.line import Left
+from steersman.domain.facts.run import Run
 from steersman.domain.git import Commit
-from steersman.domain.line import Left
-from steersman.domain.orchestration import start_run
-from steersman.domain.retry import start_again
-from steersman.domain.run import Run
+from steersman.domain.runs import review
+from steersman.domain.runs.orchestration import start_run
+from steersman.domain.runs.retry import start_again
+from steersman.domain.steering import steering
+from steersman.domain.work import child_ends, turns
 from steersman.tests.domain.fleet import BASE, PROJECT, TEAM, Fleet, part
 from steersman.tests.spec import Story
 

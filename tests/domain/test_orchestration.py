@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from steersman.domain.event import Draft
-from steersman.domain.orchestration import MAX_GOAL_BYTES, NoTeam, StartRun, start_run
-from steersman.domain.project import (
+from steersman.domain.facts.run import CoordinatorStarted
+from steersman.domain.facts.work_plan import InvalidPlan, WorkPlanMade
+from steersman.domain.projects.project import (
     MAX_MEMBERS,
     MAX_NAME_BYTES,
     AddMember,
@@ -18,8 +19,7 @@ from steersman.domain.project import (
     replay,
 )
 from steersman.domain.rejected import Invalid
-from steersman.domain.run import CoordinatorStarted
-from steersman.domain.work_plan import InvalidPlan, WorkPlanMade
+from steersman.domain.runs.orchestration import MAX_GOAL_BYTES, NoTeam, StartRun, start_run
 from steersman.tests.domain.fleet import BASE, PROJECT, TEAM, part
 from steersman.tests.spec import Numbers
 

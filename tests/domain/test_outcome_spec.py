@@ -6,29 +6,29 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from steersman.domain import define_outcome
-from steersman.domain.define_outcome import FeedbackRequired, NoPendingGate, RevisedTooOften
-from steersman.domain.effects import DraftOutcome, MakePlan, next_effects
 from steersman.domain.event import Draft, Text
-from steersman.domain.git import Commit
-from steersman.domain.orchestration import StartRun, start_run
-from steersman.domain.outcome_spec import (
+from steersman.domain.facts.outcome_spec import (
     OutcomeDraft,
     OutcomeSpecConfirmed,
     OutcomeSpecDrafted,
     OutcomeSpecDrafting,
     read_draft,
 )
-from steersman.domain.planning import ProposedSubtask, make_plan
-from steersman.domain.project import Project
-from steersman.domain.prompts import answer_prompt, outcome_prompt, plan_prompt
+from steersman.domain.facts.run import Run
+from steersman.domain.git import Commit
+from steersman.domain.process.effects import DraftOutcome, MakePlan, next_effects
+from steersman.domain.projects.project import Project
+from steersman.domain.projects.team import Member
 from steersman.domain.rejected import Invalid, RunNotActive
-from steersman.domain.retry import start_again
-from steersman.domain.review import fail_run
-from steersman.domain.run import Run
-from steersman.domain.steering import NothingToSteer, SteerRun, steer_run
-from steersman.domain.team import Member
-from steersman.domain.turns import Overtaken
+from steersman.domain.runs import define_outcome
+from steersman.domain.runs.define_outcome import FeedbackRequired, NoPendingGate, RevisedTooOften
+from steersman.domain.runs.orchestration import StartRun, start_run
+from steersman.domain.runs.planning import ProposedSubtask, make_plan
+from steersman.domain.runs.retry import start_again
+from steersman.domain.runs.review import fail_run
+from steersman.domain.steering.steering import NothingToSteer, SteerRun, steer_run
+from steersman.domain.work.prompts import answer_prompt, outcome_prompt, plan_prompt
+from steersman.domain.work.turns import Overtaken
 from steersman.tests.spec import given
 
 MEMBER = Member(name="ann", role_id="software-engineer", role_title="Software Engineer", model_id=None)

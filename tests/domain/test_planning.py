@@ -6,9 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steersman.application.effects.make_plan import plan_from
-from steersman.domain import review
 from steersman.domain.event import Text
-from steersman.domain.planning import (
+from steersman.domain.facts.run import Run
+from steersman.domain.facts.work_plan import InvalidPlan, WorkPlanMade, topological
+from steersman.domain.runs import review
+from steersman.domain.runs.planning import (
     MAX_FILES,
     MAX_PATH_BYTES,
     MAX_SCOPE_BYTES,
@@ -19,8 +21,6 @@ from steersman.domain.planning import (
     make_plan,
     proposals,
 )
-from steersman.domain.run import Run
-from steersman.domain.work_plan import InvalidPlan, WorkPlanMade, topological
 from steersman.projections import work_plan_view
 from steersman.tests.domain.fleet import PROJECT, TEAM, Fleet, part
 

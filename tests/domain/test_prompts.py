@@ -1,6 +1,6 @@
 """What agents are told: every word that was said exactly once, and all of it to who knows nothing."""
 
-from steersman.domain import turns
+from steersman.domain.work import turns
 from steersman.tests.domain.fleet import Fleet, part
 
 

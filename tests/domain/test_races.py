@@ -2,13 +2,15 @@
 
 import pytest
 
-from steersman.domain import child_ends, gate_signals, review, steering, turns, workers
-from steersman.domain.child_run import RunCancelled, TurnOpened
-from steersman.domain.directive import RevisionExecution
-from steersman.domain.effects import AssembleChildren, EndWorkers, MakePlan, ResumeWorker
-from steersman.domain.review import NoReviewPending, ReviewAssembly
-from steersman.domain.steering import RunNotActive, SteerRun
-from steersman.domain.turns import Overtaken
+from steersman.domain.facts.child_run import RunCancelled, TurnOpened
+from steersman.domain.facts.directive import RevisionExecution
+from steersman.domain.process.effects import AssembleChildren, EndWorkers, MakePlan, ResumeWorker
+from steersman.domain.runs import review
+from steersman.domain.runs.review import NoReviewPending, ReviewAssembly
+from steersman.domain.steering import gate_signals, steering
+from steersman.domain.steering.steering import RunNotActive, SteerRun
+from steersman.domain.work import child_ends, turns, workers
+from steersman.domain.work.turns import Overtaken
 from steersman.tests.domain.fleet import Fleet, part
 
 WORDS = "Use metres."

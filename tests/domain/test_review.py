@@ -2,8 +2,8 @@
 
 import pytest
 
-from steersman.domain import review
-from steersman.domain.assembly import (
+from steersman.domain.event import Draft, Text
+from steersman.domain.facts.assembly import (
     AssemblyCompleted,
     AssemblyDeclined,
     MergeBlocked,
@@ -13,13 +13,13 @@ from steersman.domain.assembly import (
     ReviewApproved,
     ReviewRequested,
 )
-from steersman.domain.event import Draft, Text
-from steersman.domain.gate_signals import MAX_TARGET_FILES, NoReviewPending, RequestChanges, request_changes
-from steersman.domain.gates import GateSpec, GateStarted
-from steersman.domain.planning import make_plan
+from steersman.domain.facts.gates import GateSpec, GateStarted
 from steersman.domain.rejected import Invalid
-from steersman.domain.review import MAX_FEEDBACK_BYTES, HeadMoved, ReviewAssembly
-from steersman.domain.turns import Overtaken
+from steersman.domain.runs import review
+from steersman.domain.runs.planning import make_plan
+from steersman.domain.runs.review import MAX_FEEDBACK_BYTES, HeadMoved, ReviewAssembly
+from steersman.domain.steering.gate_signals import MAX_TARGET_FILES, NoReviewPending, RequestChanges, request_changes
+from steersman.domain.work.turns import Overtaken
 from steersman.tests.domain.fleet import BASE, TEAM, Fleet, part
 from steersman.tests.spec import given
 

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from steersman.domain.authors import next_author, rotate, score
 from steersman.domain.event import Text
-from steersman.domain.scope import implicated
-from steersman.domain.team import Member
-from steersman.domain.work_plan import Subtask, WorkPlan
+from steersman.domain.facts.work_plan import Subtask, WorkPlan
+from steersman.domain.projects.team import Member
+from steersman.domain.steering.implicated import implicated
+from steersman.domain.steering.rotation import next_author, rotate, score
 from steersman.tests.domain.fleet import Fleet, part
 
 TOUCHED = {1: frozenset({"src/App.py"}), 2: frozenset({"docs/readme.md", "src/app.py"}), 3: frozenset({"x"})}

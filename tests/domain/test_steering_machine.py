@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from steersman.domain import child_ends, review, steering, turns, workers
-from steersman.domain.assembly import (
+from steersman.domain.event import Draft, Event
+from steersman.domain.facts.assembly import (
     AssemblyCompleted,
     AssemblyDeclined,
     AssemblyStarted,
@@ -18,11 +18,29 @@ from steersman.domain.assembly import (
     ReviewApproved,
     ReviewRequested,
 )
-from steersman.domain.bad_ends import WAYS, BadEnd, way_of
-from steersman.domain.child_run import ENDED, Paused, ProcessesKilled, Resumed, RunCancelled, RunFailed, RunStarted
-from steersman.domain.directive import CLOSED, DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
-from steersman.domain.dispatch import advance
-from steersman.domain.effects import (
+from steersman.domain.facts.bad_ends import WAYS, BadEnd, way_of
+from steersman.domain.facts.child_run import (
+    ENDED,
+    Paused,
+    ProcessesKilled,
+    Resumed,
+    RunCancelled,
+    RunFailed,
+    RunStarted,
+)
+from steersman.domain.facts.directive import (
+    CLOSED,
+    DirectiveMoved,
+    RevisionExecution,
+    SteeringDecided,
+    SteeringReceived,
+)
+from steersman.domain.facts.fold import replay
+from steersman.domain.facts.gates import GateSpec, Verdict
+from steersman.domain.facts.run import Run
+from steersman.domain.facts.work_plan import SubtaskDispatched
+from steersman.domain.process.dispatch import advance
+from steersman.domain.process.effects import (
     AssembleChildren,
     ClearAway,
     Effect,
@@ -36,16 +54,14 @@ from steersman.domain.effects import (
     WorkOnSubtask,
     next_effects,
 )
-from steersman.domain.event import Draft, Event
-from steersman.domain.fold import replay
-from steersman.domain.gates import GateSpec, Verdict
-from steersman.domain.planning import make_plan
+from steersman.domain.projects.team import Member
 from steersman.domain.rejected import Rejected
-from steersman.domain.run import Run
-from steersman.domain.steering_table import MAX_RECOVERY_ATTEMPTS
-from steersman.domain.team import Member
-from steersman.domain.work_plan import SubtaskDispatched
-from steersman.domain.workers import Fingerprint
+from steersman.domain.runs import review
+from steersman.domain.runs.planning import make_plan
+from steersman.domain.steering import steering
+from steersman.domain.steering.decision_table import MAX_RECOVERY_ATTEMPTS
+from steersman.domain.work import child_ends, turns, workers
+from steersman.domain.work.workers import Fingerprint
 from steersman.tests.domain.fleet import BASE, LOADS, TEAM, Fleet, part
 
 PLANS = (

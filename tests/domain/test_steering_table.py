@@ -5,10 +5,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from steersman.domain.directive import SteeringDecided
-from steersman.domain.run import Run
-from steersman.domain.steering_table import decide
-from steersman.domain.work_plan import change_subtasks
+from steersman.domain.facts.directive import SteeringDecided
+from steersman.domain.facts.run import Run
+from steersman.domain.facts.work_plan import change_subtasks
+from steersman.domain.steering.decision_table import decide
 from steersman.tests.domain.fleet import LOADS, Fleet, part
 
 Change = Callable[[Run], Run]

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steersman.domain import child_ends, turns
-from steersman.domain.bad_ends import BadEnd
-from steersman.domain.child_run import TurnOpened
-from steersman.domain.follow import feedback_rounds
-from steersman.domain.steering_table import MAX_RECOVERY_ATTEMPTS
+from steersman.domain.facts.bad_ends import BadEnd
+from steersman.domain.facts.child_run import TurnOpened
+from steersman.domain.steering.decision_table import MAX_RECOVERY_ATTEMPTS
+from steersman.domain.steering.follow import feedback_rounds
+from steersman.domain.work import child_ends, turns
 from steersman.tests.domain.fleet import BASE, LOADS, Fleet, part
 
 DONE = "# Feedback that the work has already"

@@ -1,8 +1,8 @@
 """A coordinator's graph is told again when a part of it changes hands."""
 
-from steersman.domain.dispatch import advance
-from steersman.domain.graph import CoordinatorGraph
-from steersman.domain.topology import with_topology
+from steersman.domain.facts.graph import CoordinatorGraph
+from steersman.domain.facts.topology import with_topology
+from steersman.domain.process.dispatch import advance
 from steersman.tests.domain.fleet import Fleet, part
 
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from steersman.domain import child_ends, turns
-from steersman.domain.bad_ends import STALLED, BadEnd
-from steersman.domain.child_run import (
+from steersman.domain.facts.bad_ends import STALLED, BadEnd
+from steersman.domain.facts.child_run import (
     MAX_INTERRUPTIONS,
     AssembleReady,
     NoChangesProduced,
@@ -13,10 +12,11 @@ from steersman.domain.child_run import (
     TurnInterrupted,
     TurnOpened,
 )
-from steersman.domain.directive import MAX_EXECUTIONS, RevisionExecution
-from steersman.domain.prompts import digest
-from steersman.domain.turns import InterruptedTooOften, Overtaken
-from steersman.domain.work_plan import SubtaskRunning
+from steersman.domain.facts.directive import MAX_EXECUTIONS, RevisionExecution
+from steersman.domain.facts.work_plan import SubtaskRunning
+from steersman.domain.work import child_ends, turns
+from steersman.domain.work.prompts import digest
+from steersman.domain.work.turns import InterruptedTooOften, Overtaken
 from steersman.tests.domain.fleet import BASE, Fleet, part
 
 

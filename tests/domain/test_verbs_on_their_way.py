@@ -6,9 +6,9 @@ from typing import Literal
 
 import pytest
 
-from steersman.domain import turns
-from steersman.domain.effects import EndTurn, EndWorkers, PauseWorker, ResumeWorker, next_effects
-from steersman.domain.steering import RunNotActive, RunNotSteerable
+from steersman.domain.process.effects import EndTurn, EndWorkers, PauseWorker, ResumeWorker, next_effects
+from steersman.domain.steering.steering import RunNotActive, RunNotSteerable
+from steersman.domain.work import turns
 from steersman.tests.domain.fleet import Fleet, part
 
 Verb = Literal["pause", "resume", "guidance", "redirect", "abort", "stop", "send", "amend"]

@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from steersman.domain.assembly import AssemblyBlocked, ChildrenComplete
-from steersman.domain.bad_ends import STALLED, BadEnd
-from steersman.domain.child_ends import end_badly
-from steersman.domain.child_run import RunStarted
-from steersman.domain.dispatch import next_child_id
-from steersman.domain.steering_table import MAX_RECOVERY_ATTEMPTS
-from steersman.domain.work_plan import SubtaskFailed, frontier
+from steersman.domain.facts.assembly import AssemblyBlocked, ChildrenComplete
+from steersman.domain.facts.bad_ends import STALLED, BadEnd
+from steersman.domain.facts.child_run import RunStarted
+from steersman.domain.facts.work_plan import SubtaskFailed, frontier
+from steersman.domain.process.dispatch import next_child_id
+from steersman.domain.steering.decision_table import MAX_RECOVERY_ATTEMPTS
+from steersman.domain.work.child_ends import end_badly
 from steersman.tests.domain.fleet import Fleet, part
 
 
@@ -94,8 +94,8 @@ def test_two_hundred_parts_are_dispatched_in_one_append() -> None:
 
 
 def test_a_blocked_assembly_goes_on_by_itself_once_nothing_is_missing() -> None:
-    from steersman.domain.dispatch import advance
-    from steersman.domain.work_plan import change_subtasks
+    from steersman.domain.facts.work_plan import change_subtasks
+    from steersman.domain.process.dispatch import advance
 
     fleet = Fleet(part("One"))
     fleet.start(1)

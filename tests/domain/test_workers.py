@@ -2,11 +2,11 @@
 
 import pytest
 
-from steersman.domain import turns, workers
-from steersman.domain.child_run import Paused, ProcessesKilled, Resumed, RunCancelled
-from steersman.domain.effects import EndWorkers, PauseWorker, ResumeWorker
-from steersman.domain.turns import Overtaken
-from steersman.domain.workers import Fingerprint
+from steersman.domain.facts.child_run import Paused, ProcessesKilled, Resumed, RunCancelled
+from steersman.domain.process.effects import EndWorkers, PauseWorker, ResumeWorker
+from steersman.domain.work import turns, workers
+from steersman.domain.work.turns import Overtaken
+from steersman.domain.work.workers import Fingerprint
 from steersman.tests.domain.fleet import Fleet, part
 
 

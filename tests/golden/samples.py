@@ -17,8 +17,8 @@ import msgspec
 from steersman.adapters.log.event_codec import EventCodec
 from steersman.adapters.log.numbering import Known, Numbering, encode_facts
 from steersman.application.log_port import Append
-from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.event import Draft, Event, Text
+from steersman.domain.kinds.catalogue import CATALOGUE
 
 SAMPLES = Path(__file__).with_name("samples.jsonl")
 AT = datetime(2026, 6, 7, 21, 9, 45, 123_456, tzinfo=UTC)

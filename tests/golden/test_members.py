@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from steersman.domain.catalogue import CATALOGUE
+from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.tests.golden.samples import newest
 
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from steersman.adapters.log.event_codec import StoredRow, StoredText
-from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.event import Event, Fact, Unknown
+from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.tests.golden.samples import Sample, codec, event, newest, salts, sample, stored
 
 HOW = "its shape has changed: if old facts are still understood, add a sample (tests/golden/samples.py)"

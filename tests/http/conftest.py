@@ -23,14 +23,16 @@ from steersman.adapters.memory_views import MemoryViews
 from steersman.adapters.token_store import open_tokens
 from steersman.application.caller import service
 from steersman.application.run_log import RunLog
-from steersman.domain import child_ends, dispatch, review, turns
-from steersman.domain.agent_output import MessageDelta
-from steersman.domain.assembly import ConflictAutoResolved
-from steersman.domain.catalogue import CATALOGUE
-from steersman.domain.child_run import output_stream
 from steersman.domain.event import Draft, Text
+from steersman.domain.facts.agent_output import MessageDelta
+from steersman.domain.facts.assembly import ConflictAutoResolved
+from steersman.domain.facts.child_run import output_stream
+from steersman.domain.facts.run import Run
 from steersman.domain.git import Commit
-from steersman.domain.run import Run
+from steersman.domain.kinds.catalogue import CATALOGUE
+from steersman.domain.process import dispatch
+from steersman.domain.runs import review
+from steersman.domain.work import child_ends, turns
 from steersman.http.app import create_app
 from steersman.http.given import Services, Settings
 from steersman.http.metrics import Metrics

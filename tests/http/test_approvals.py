@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from steersman.domain import agent_requests, review, turns
-from steersman.domain.agent_requests import ToolCall
-from steersman.domain.asking import command_hash
+from steersman.domain.facts.asking import command_hash
+from steersman.domain.runs import review
+from steersman.domain.work import agent_requests, turns
+from steersman.domain.work.agent_requests import ToolCall
 
 STRANGER = "f36800fd-f2f8-418c-958e-aae3e4921ba6"
 FETCH = ToolCall(tool_name="web_fetch", tool_input="{}", url="https://a")

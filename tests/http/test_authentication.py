@@ -10,7 +10,7 @@ import pytest
 from litestar.handlers import HTTPRouteHandler
 
 from steersman.adapters import token_store
-from steersman.domain.project import Project, ProjectRole
+from steersman.domain.projects.project import Project, ProjectRole
 from steersman.domain.rejected import Forbidden, ProjectNotFound, RunNotFound
 from steersman.http.access import Access
 from steersman.http.app import ROUTES

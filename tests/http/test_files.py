@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from steersman.adapters.git.repositories import GitRepositories
-from steersman.domain import child_ends, turns
 from steersman.domain.git import Commit
+from steersman.domain.work import child_ends, turns
 
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 UNKNOWN = "f36800fd-f2f8-418c-958e-aae3e4921ba6"

@@ -14,7 +14,7 @@ import pytest
 
 from steersman.application.log_port import LogUnavailable
 from steersman.application.run_log import RunLog
-from steersman.domain import follow
+from steersman.domain.steering import follow
 from steersman.http import worker_steering
 from steersman.http.given import Services
 from steersman.tests.live_agents import wait_until

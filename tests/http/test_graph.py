@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from steersman.domain import dispatch
 from steersman.domain.event import Text
-from steersman.domain.graph import Part, coordinator_graph
-from steersman.domain.planning import ProposedSubtask, make_plan
-from steersman.domain.team import Member
+from steersman.domain.facts.graph import Part, coordinator_graph
+from steersman.domain.process import dispatch
+from steersman.domain.projects.team import Member
+from steersman.domain.runs.planning import ProposedSubtask, make_plan
 
 UNKNOWN = "f36800fd-f2f8-418c-958e-aae3e4921ba6"
 FORWARD = {"from": "coordinator", "to": "plan:subtask-1", "cardinality": "direct", "loopback": False}

@@ -5,10 +5,10 @@ from typing import Any
 import httpx
 import msgspec
 
-from steersman.domain.effects import next_effects
 from steersman.domain.event import Text
-from steersman.domain.held import EffectHeld
-from steersman.domain.hold import hold, release
+from steersman.domain.facts.held import EffectHeld
+from steersman.domain.process.effects import next_effects
+from steersman.domain.process.hold import hold, release
 from steersman.http.given import Services
 from steersman.projections import held_runs
 

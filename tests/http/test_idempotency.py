@@ -15,7 +15,7 @@ import pytest
 from steersman.adapters.memory import MemoryLog, SystemClock
 from steersman.application.caller import Answer, Caller, IdempotencyKey
 from steersman.application.run_log import RunLog
-from steersman.domain.catalogue import CATALOGUE
+from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.http.given import Services
 
 from .conftest import Api, Story, served

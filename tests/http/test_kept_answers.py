@@ -15,8 +15,8 @@ from steersman.adapters.memory_views import MemoryViews
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.sqlite_log import SqliteLog
 from steersman.application.run_log import RunLog
-from steersman.domain import agent_requests, turns
-from steersman.domain.catalogue import CATALOGUE
+from steersman.domain.kinds.catalogue import CATALOGUE
+from steersman.domain.work import agent_requests, turns
 from steersman.http.given import Services
 from steersman.ops.project_views import ViewKeeper
 

@@ -7,9 +7,9 @@ from uuid import uuid4
 import pytest
 
 from steersman.application.caller import service
-from steersman.domain.agent_output import TurnUsage
-from steersman.domain.child_run import output_stream
 from steersman.domain.event import Draft
+from steersman.domain.facts.agent_output import TurnUsage
+from steersman.domain.facts.child_run import output_stream
 from steersman.tests.http.conftest import git
 
 UNKNOWN = "f36800fd-f2f8-418c-958e-aae3e4921ba6"

@@ -17,8 +17,8 @@ from steersman.adapters.memory_views import MemoryViews
 from steersman.adapters.sqlite_log import SqliteLog
 from steersman.application.log_port import LogUnavailable
 from steersman.application.run_log import RunLog
-from steersman.domain.catalogue import CATALOGUE
-from steersman.domain.follow import moved
+from steersman.domain.kinds.catalogue import CATALOGUE
+from steersman.domain.steering.follow import moved
 from steersman.http.given import Counts, Services
 from steersman.http.metrics import MOST_DIRECTIVES, Metrics, by_age
 from steersman.projections import outstanding_directives

@@ -13,10 +13,10 @@ import httpx
 import pytest
 from litestar.handlers import HTTPRouteHandler
 
-from steersman.domain import workers
+from steersman.domain.facts.run import Run
 from steersman.domain.rejected import Rejected
-from steersman.domain.run import Run
-from steersman.domain.turns import Overtaken
+from steersman.domain.work import workers
+from steersman.domain.work.turns import Overtaken
 from steersman.http import outcome_spec, worker_steering
 from steersman.http.app import ROUTES
 from steersman.http.given import Services

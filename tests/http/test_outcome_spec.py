@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from steersman.domain import define_outcome, review
 from steersman.domain.event import Text
-from steersman.domain.outcome_spec import OutcomeDraft
+from steersman.domain.facts.outcome_spec import OutcomeDraft
+from steersman.domain.runs import define_outcome, review
 from steersman.http import outcome_spec as routes
 
 STRANGER = "f36800fd-f2f8-418c-958e-aae3e4921ba6"

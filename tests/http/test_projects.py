@@ -11,7 +11,7 @@ import pytest
 
 from steersman.application.caller import service
 from steersman.domain.event import Draft
-from steersman.domain.project import MemberAdded, project_stream
+from steersman.domain.projects.project import MemberAdded, project_stream
 
 from .conftest import git
 

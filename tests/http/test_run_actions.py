@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from steersman.domain import review
 from steersman.domain.git import Commit
+from steersman.domain.runs import review
 from steersman.http.given import Services
 
 from .conftest import git, served

@@ -8,8 +8,9 @@ import pytest
 
 from steersman.application.log_port import Undecodable
 from steersman.application.run_log import RunLog
-from steersman.domain import review, workers
-from steersman.domain.effects import EndWorkers, next_effects
+from steersman.domain.process.effects import EndWorkers, next_effects
+from steersman.domain.runs import review
+from steersman.domain.work import workers
 from steersman.http.given import Services
 
 from .conftest import served

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from steersman.domain.assembly import ConflictAutoResolved
 from steersman.domain.event import Text
+from steersman.domain.facts.assembly import ConflictAutoResolved
 
 UNKNOWN = "f36800fd-f2f8-418c-958e-aae3e4921ba6"
 

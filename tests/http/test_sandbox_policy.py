@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from steersman.domain import agent_requests, turns
-from steersman.domain.agent_requests import ToolCall
+from steersman.domain.work import agent_requests, turns
+from steersman.domain.work.agent_requests import ToolCall
 from steersman.http.given import Services
 
 from .conftest import served

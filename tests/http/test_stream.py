@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from steersman.adapters.feed_hub import FeedHub
-from steersman.domain import review
+from steersman.domain.runs import review
 
 from .feeds import Frame, end, listening, shown, whole
 

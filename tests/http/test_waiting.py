@@ -5,10 +5,10 @@ from uuid import uuid4
 
 import pytest
 
-from steersman.domain import answers, child_ends
-from steersman.domain.agent_requests import ToolCall
 from steersman.domain.event import Text
-from steersman.domain.held import EffectHeld
+from steersman.domain.facts.held import EffectHeld
+from steersman.domain.work import answers, child_ends
+from steersman.domain.work.agent_requests import ToolCall
 from steersman.tests.http import test_outcome_spec as outcome
 from steersman.tests.http.test_approvals import COMMAND, FETCH, HASH, REMOVE, ask, begin_turn
 

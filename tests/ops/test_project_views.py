@@ -9,10 +9,10 @@ from steersman.adapters.memory import MemoryLog, MemoryWakeups
 from steersman.adapters.memory_views import MemoryViews
 from steersman.application.log_port import Append, LogUnavailable
 from steersman.application.project_views import BATCH, Head, catch_up, rebuild
-from steersman.domain.catalogue import CATALOGUE
 from steersman.domain.event import Draft, Fact, Text
+from steersman.domain.facts.run import CoordinatorStarted, Run
 from steersman.domain.git import Commit
-from steersman.domain.run import CoordinatorStarted, Run
+from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.ops.project_views import (
     FIRST_REST_SECONDS,
     LONGEST_REST_SECONDS,

@@ -12,17 +12,19 @@ from steersman.adapters.memory import MemoryLog
 from steersman.adapters.memory_views import MemoryViews
 from steersman.application.log_port import Append
 from steersman.application.project_views import catch_up
-from steersman.domain import child_ends, dispatch, review, turns
-from steersman.domain import project as projects
-from steersman.domain.agent_output import MessageDelta, ToolCalled
-from steersman.domain.catalogue import CATALOGUE
-from steersman.domain.child_run import ChildRun, output_stream
 from steersman.domain.event import Draft, Event, Fact, Text
-from steersman.domain.fold import replay
+from steersman.domain.facts.agent_output import MessageDelta, ToolCalled
+from steersman.domain.facts.child_run import ChildRun, output_stream
+from steersman.domain.facts.fold import replay
+from steersman.domain.facts.run import Run
 from steersman.domain.git import Commit
-from steersman.domain.orchestration import StartRun, start_run
-from steersman.domain.planning import ProposedSubtask
-from steersman.domain.run import Run
+from steersman.domain.kinds.catalogue import CATALOGUE
+from steersman.domain.process import dispatch
+from steersman.domain.projects import project as projects
+from steersman.domain.runs import review
+from steersman.domain.runs.orchestration import StartRun, start_run
+from steersman.domain.runs.planning import ProposedSubtask
+from steersman.domain.work import child_ends, turns
 from steersman.projections.catalogue import VIEWS
 from steersman.projections.view import View
 

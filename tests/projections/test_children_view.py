@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from steersman.domain.child_run import RunStarted
-from steersman.domain.planning import ProposedSubtask
-from steersman.domain.work_plan import SubtaskPending, step
+from steersman.domain.facts.child_run import RunStarted
+from steersman.domain.facts.work_plan import SubtaskPending, step
+from steersman.domain.runs.planning import ProposedSubtask
 from steersman.projections import children_view
 
 if TYPE_CHECKING:

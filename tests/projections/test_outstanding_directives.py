@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from steersman.domain import review, run_records, steering
-from steersman.domain.follow import moved
+from steersman.domain.runs import records, review
+from steersman.domain.steering import steering
+from steersman.domain.steering.follow import moved
 from steersman.projections.outstanding_directives import NEEDS_ATTENTION, OPEN, RUN_ENDED, VIEW
 
 if TYPE_CHECKING:
@@ -58,5 +59,5 @@ def test_nobody_is_asked_about_a_run_that_has_ended_and_a_deleted_one_leaves_not
     history.put((moved(history.run, history.run.directives["d1"], "needs_attention"),))
     history.put(review.fail_run(history.run, error_code="x", message="", retryable=True))
     assert (shown(history, OPEN), shown(history, NEEDS_ATTENTION), shown(history, RUN_ENDED)) == ([], [], ["d1"])
-    history.put(run_records.delete(history.run, "alice"))
+    history.put(records.delete(history.run, "alice"))
     assert [shown(history, group) for group in (OPEN, NEEDS_ATTENTION, RUN_ENDED)] == [[], [], []]

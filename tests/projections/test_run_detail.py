@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from steersman.domain import review
-from steersman.domain.agent_output import ToolCalled
-from steersman.domain.assembly import ConflictAutoResolved, Recovered
-from steersman.domain.child_run import RunCancelled
-from steersman.domain.directive import Action, DirectiveMoved, SteeringDecided, SteeringReceived, TargetScope
 from steersman.domain.event import Text
-from steersman.domain.fold import evolve
+from steersman.domain.facts.agent_output import ToolCalled
+from steersman.domain.facts.assembly import ConflictAutoResolved, Recovered
+from steersman.domain.facts.child_run import RunCancelled
+from steersman.domain.facts.directive import Action, DirectiveMoved, SteeringDecided, SteeringReceived, TargetScope
+from steersman.domain.facts.fold import evolve
+from steersman.domain.facts.run import Run
+from steersman.domain.facts.work_plan import SubtaskDispatched, SubtaskMoved, SubtaskPending, SubtaskStatus, step
 from steersman.domain.git import Commit
-from steersman.domain.run import Run
-from steersman.domain.work_plan import SubtaskDispatched, SubtaskMoved, SubtaskPending, SubtaskStatus, step
+from steersman.domain.runs import review
 from steersman.projections import children_view, run_detail, run_list, work_plan_view
 from steersman.projections.catalogue import VIEWS
 from steersman.projections.run_detail import RunDetail, shown

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from steersman.domain import review
-from steersman.domain.assembly import Recovered
 from steersman.domain.event import Text
+from steersman.domain.facts.assembly import Recovered
+from steersman.domain.runs import review
 from steersman.projections import open_runs, run_list
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from steersman.domain import review, run_records
-from steersman.domain.planning import ProposedSubtask
-from steersman.domain.steering import SteerWorker, steer_worker
+from steersman.domain.runs import records, review
+from steersman.domain.runs.planning import ProposedSubtask
+from steersman.domain.steering.steering import SteerWorker, steer_worker
 from steersman.projections import children_view, open_runs, run_detail, work_plan_view
 from steersman.projections.catalogue import VIEWS
 from steersman.projections.view import View
@@ -110,11 +110,11 @@ def test_a_fold_that_fails_leaves_the_rows_as_they_were(history: "History") -> N
 
 def test_a_deleted_run_and_its_children_leave_no_row(history: "History") -> None:
     history.to_gate()
-    history.put(run_records.delete(history.run, "alice"))
+    history.put(records.delete(history.run, "alice"))
     # What is still to be done about it is not forgotten with it.
     assert [row.run_id for row in history.rows(open_runs.VIEW, open_runs.GROUP)] == ["r"]
     history.put(review.fail_run(history.run, error_code="x", message="", retryable=True))
-    history.put(run_records.confirm_erased(history.run, 9))
+    history.put(records.confirm_erased(history.run, 9))
     views = {view: view.open(Stored({})) for view in VIEWS}
     for view, rows in views.items():
         for fact in history.facts:

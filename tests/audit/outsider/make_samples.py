@@ -16,7 +16,7 @@ from steersman.adapters.log.keys import new_keys
 from steersman.adapters.log.merkle import Edge, grow, leaf_hash
 from steersman.adapters.log.proofs import StoredProofs
 from steersman.adapters.log.signed_note import parse_checkpoint, sign
-from steersman.domain.child_run import TurnStarted
+from steersman.domain.facts.child_run import TurnStarted
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import decided, effect, on, put, received, said
 from steersman.tests.audit.outsider.tables import TABLES, Tables, write
