@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ..application.ports import Clock
+from ..application.ports.outside import Clock
 from .log.event_codec import Envelope
 from .log.head import Head
 from .log.numbering import FactRow, Numbered

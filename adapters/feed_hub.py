@@ -9,8 +9,8 @@ from weakref import WeakSet
 import msgspec
 import structlog
 
-from ..application.log_port import EventLog, LogUnavailable, Undecodable
-from ..application.ports import Wakeups
+from ..application.ports.log import EventLog, LogUnavailable, Undecodable
+from ..application.ports.outside import Wakeups
 from ..domain.event import Fact
 from ..projections import server_sent_events
 

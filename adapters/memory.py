@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from threading import Condition, Lock
 
-from ..application.log_port import Answered, AnswerKey, Proposal, Stored, Tell
-from ..application.ports import Announce, Clock
+from ..application.ports.log import Answered, AnswerKey, Proposal, Stored, Tell
+from ..application.ports.outside import Announce, Clock
 from ..domain.event import Event
 from ..domain.kinds.log import LOG_STREAM
 from .audit.entry import ENTRY_COLUMNS, Entry, entry_of

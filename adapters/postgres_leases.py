@@ -8,9 +8,9 @@ from typing import Any, Final, LiteralString
 import msgspec
 import psycopg
 
-from ..application.driving.under_way import EffectState
-from ..application.lease_port import Holder, Standing
-from ..application.log_port import LogUnavailable
+from ..application.ports.effect_state import EffectState
+from ..application.ports.leases import Holder, Standing
+from ..application.ports.log import LogUnavailable
 from .postgres_address import noticing
 from .processes.lock import ProcessLock
 

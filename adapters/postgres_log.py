@@ -10,7 +10,7 @@ from eventsourcing.postgres import PostgresApplicationRecorder, PostgresDatastor
 from psycopg import Connection, Cursor
 from psycopg.rows import DictRow, TupleRow, dict_row, tuple_row
 
-from ..application.log_port import Answered, LogUnavailable
+from ..application.ports.log import Answered, LogUnavailable
 from ..domain.event import Event
 from .log.event_codec import StoredRow
 from .log.head import Head, edge_bytes

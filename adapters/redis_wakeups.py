@@ -20,7 +20,7 @@ import structlog
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from ..application.ports import Clock
+from ..application.ports.outside import Clock
 from .memory import SYSTEM_CLOCK, MemoryWakeups
 
 #: How long a connection, or one answer, may take.

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import yaml
 
-from ..application.git_port import SettingsUnreadable
+from ..application.ports.git import SettingsUnreadable
 
 FOLDER, NAME = ".steersman", "settings.yml"
 #: Looked into as well, for repositories that come from elsewhere; ours wins.

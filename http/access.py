@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ..application.log_port import EventLog, Undecodable
+from ..application.ports.log import EventLog, Undecodable
 from ..domain.event import Fact
 from ..domain.facts.run import CoordinatorStarted, deletion_stream
 from ..domain.projects.project import Project, evolve, project_stream

@@ -9,8 +9,8 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
-from ..application.answer_agent import Resolved, Wanted, resolve_request, set_option
-from ..application.caller import Answer
+from ..application.commands.answer_agent import Resolved, Wanted, resolve_request, set_option
+from ..application.writer.caller import Answer
 from ..domain.event import Draft, Fact
 from ..domain.facts.asking import Scope
 from ..domain.facts.run import Run

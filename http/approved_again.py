@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from litestar import Response
 
-from ..application.log_port import EventLog
+from ..application.ports.log import EventLog
 from ..domain.event import Fact
 from ..domain.facts.assembly import ReviewApproved
 from ..domain.facts.run import Run

@@ -9,8 +9,8 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
-from ..application.review_assembly import review_assembly
-from ..application.steer import request_changes
+from ..application.commands.review_assembly import review_assembly
+from ..application.commands.steer import request_changes
 from ..domain.event import Draft, Fact
 from ..domain.facts.run import Run
 from ..domain.rejected import Invalid

@@ -8,8 +8,8 @@ import msgspec
 from litestar import Request, get
 from litestar.params import FromPath
 
-from ..application.git_port import ChangedFile, FileView
-from ..application.look import looked
+from ..application.looking.look import looked
+from ..application.ports.git import ChangedFile, FileView
 from .one_run import UseCoordinator, run_row
 from .problems import refusals
 from .reading import Reads

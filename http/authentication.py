@@ -11,7 +11,7 @@ from litestar.connection import ASGIConnection
 from litestar.middleware import AbstractAuthenticationMiddleware, AuthenticationResult
 from litestar.types import ASGIApp
 
-from ..application.caller import is_reserved
+from ..application.writer.caller import is_reserved
 from .given import Principal, Scope, Services
 from .problems import Unauthorized
 

@@ -7,8 +7,8 @@ import msgspec
 from litestar import get
 from litestar.params import FromPath
 
-from ..application.disk_space import disk_space
-from ..application.look import WorkspaceUnavailable, looked
+from ..application.looking.disk_space import disk_space
+from ..application.looking.look import WorkspaceUnavailable, looked
 from ..domain.rejected import ProjectNotFound
 from ..projections import open_runs, project_view
 from .health import HealthBody, health_of

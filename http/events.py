@@ -8,7 +8,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 from msgspec import Meta
 
-from ..application.log_port import EventLog, Undecodable
+from ..application.ports.log import EventLog, Undecodable
 from ..domain.event import Fact
 from ..domain.rejected import NotFound
 from ..projections.timeline import LogEntry, TimelineEntry, log_entry, timeline_entry

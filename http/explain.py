@@ -3,7 +3,7 @@
 from litestar import get
 from litestar.params import FromPath
 
-from ..application.explain_run import Explanation, explain
+from ..application.queries.explain_run import Explanation, explain
 from ..domain.runs.retry import successor
 from .problems import refusals
 from .reading import Reads

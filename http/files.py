@@ -8,14 +8,8 @@ from litestar import Request, Response, get
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 
-from ..application.git_port import (
-    ChangedFile,
-    FileView,
-    TreeEntry,
-    WorktreeBusy,
-    WorktreeGone,
-)
-from ..application.look import looked
+from ..application.looking.look import looked
+from ..application.ports.git import ChangedFile, FileView, TreeEntry, WorktreeBusy, WorktreeGone
 from ..domain.rejected import NotFound, Rejected
 from ..projections.run_detail import RunDetail
 from .assembly_files import compared

@@ -6,7 +6,7 @@ from threading import Lock
 
 import msgspec
 
-from ..application.log_port import Undecodable
+from ..application.ports.log import Undecodable
 from ..domain.rejected import Rejected
 
 #: How many findings are remembered.

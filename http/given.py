@@ -11,15 +11,15 @@ import msgspec
 from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 
-from ..application.agent_port import Agents
 from ..application.driving.rounds import Round
-from ..application.driving.tenure import Alone, Tenure
-from ..application.git_port import Repositories
-from ..application.lease_port import Holder
-from ..application.log_port import EventLog
-from ..application.ports import Clock, Views
-from ..application.proofs_port import Receipt
-from ..application.run_log import RunLog
+from ..application.ports.agents import Agents
+from ..application.ports.git import Repositories
+from ..application.ports.leases import Holder
+from ..application.ports.log import EventLog
+from ..application.ports.outside import Clock, Views
+from ..application.ports.proofs import Receipt
+from ..application.ports.tenure import Alone, Tenure
+from ..application.writer.run_log import RunLog
 from ..domain.event import Fact
 from .findings import Findings
 

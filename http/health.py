@@ -7,8 +7,8 @@ import msgspec
 from litestar import Request, Response, get
 from litestar.openapi.datastructures import ResponseSpec
 
-from ..application.log_port import Alarm, LogTampered, LogUnavailable, Undecodable
-from ..application.project_views import QUARANTINE, Quarantined
+from ..application.ports.log import Alarm, LogTampered, LogUnavailable, Undecodable
+from ..application.views.project_views import QUARANTINE, Quarantined
 from ..projections import held_runs
 from ..projections.catalogue import VIEWS
 from .authentication import PUBLIC, principal_of

@@ -14,11 +14,11 @@ from litestar import Request, Response
 from litestar.di import NamedDependency
 from litestar.params import HeaderParameter, RawBody, SkipValidation
 
-from ..application.caller import Answer, Caller, IdempotencyKey
-from ..application.deny_steering import Denials
-from ..application.log_port import AlreadyAnswered, Answered, EventLog, Stored, Tell
-from ..application.randomness import RANDOMNESS
-from ..application.run_log import Decision
+from ..application.commands.deny_steering import Denials
+from ..application.ports.log import AlreadyAnswered, Answered, EventLog, Stored, Tell
+from ..application.writer.caller import Answer, Caller, IdempotencyKey
+from ..application.writer.randomness import RANDOMNESS
+from ..application.writer.run_log import Decision
 from ..domain.event import Fact
 from ..domain.rejected import Invalid, Rejected
 from .access import Access

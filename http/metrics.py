@@ -20,9 +20,9 @@ from prometheus_client import (
     generate_latest,
 )
 
-from ..application.disk_space import disk_space
-from ..application.log_port import LogTampered, LogUnavailable
-from ..application.ports import Views
+from ..application.looking.disk_space import disk_space
+from ..application.ports.log import LogTampered, LogUnavailable
+from ..application.ports.outside import Views
 from ..domain.facts.held import WaitsFor
 from ..projections import held_runs, open_runs, outstanding_directives, waiting
 from ..projections.catalogue import VIEWS

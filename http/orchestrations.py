@@ -9,7 +9,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from ..application.start_orchestration import run_model, start_orchestration
+from ..application.commands.start_orchestration import run_model, start_orchestration
 from ..domain.rejected import Invalid
 from ..domain.runs.orchestration import StartRun
 from ..domain.runs.planning import ProposedSubtask

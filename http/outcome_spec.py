@@ -10,9 +10,9 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from ..application.agree_outcome import confirm_outcome, revise_outcome
-from ..application.caller import Caller
-from ..application.run_log import Answering, RunLog
+from ..application.commands.agree_outcome import confirm_outcome, revise_outcome
+from ..application.writer.caller import Caller
+from ..application.writer.run_log import Answering, RunLog
 from ..domain.event import Draft, Fact
 from ..domain.facts.run import Run
 from ..domain.rejected import NotFound

@@ -13,7 +13,7 @@ from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
 from msgspec import Meta
 
-from ..application.log_port import Forged, LogRolledBack, LogTampered, LogUnavailable, Undecodable
+from ..application.ports.log import Forged, LogRolledBack, LogTampered, LogUnavailable, Undecodable
 from ..domain.rejected import Rejected
 from .findings import Findings
 

@@ -9,8 +9,8 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody, QueryParameter
 from msgspec import Meta
 
-from ..application.change_project import change_project
-from ..application.delete_project import end_runs
+from ..application.commands.change_project import change_project
+from ..application.commands.delete_project import end_runs
 from ..domain.event import Draft, Fact
 from ..domain.projects import project_changes
 from ..domain.projects.project import Project

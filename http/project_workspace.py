@@ -8,8 +8,8 @@ import msgspec
 from litestar import Request, get
 from litestar.params import FromPath, QueryParameter
 
-from ..application.git_port import Branch, FileView, TreeEntry
-from ..application.look import looked
+from ..application.looking.look import looked
+from ..application.ports.git import Branch, FileView, TreeEntry
 from ..domain.git import RUN_BRANCHES
 from ..domain.rejected import NotFound, RunNotFound
 from .access import Access, is_uuid

@@ -12,10 +12,10 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
-from ..application.agent_port import Agents
-from ..application.caller import Answer
-from ..application.register_project import register_project
-from ..application.start_orchestration import resolved
+from ..application.commands.register_project import register_project
+from ..application.commands.start_orchestration import resolved
+from ..application.ports.agents import Agents
+from ..application.writer.caller import Answer
 from ..domain.event import Draft
 from ..domain.facts.gates import DEFAULT_BUILD_SECONDS, GateSpec
 from ..domain.projects.project import CreateProject, ProjectCreated

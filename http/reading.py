@@ -9,7 +9,7 @@ from litestar import Request
 from litestar.di import NamedDependency
 from litestar.params import HeaderParameter, QueryParameter, SkipValidation
 
-from ..application.ports import ViewRow
+from ..application.ports.outside import ViewRow
 from ..domain.rejected import Invalid
 from ..projections.view import View
 from .access import Access

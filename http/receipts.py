@@ -6,9 +6,9 @@ from typing import Annotated, Any, TypeAlias
 from litestar import Request, Response, get
 from litestar.params import FromPath, QueryParameter
 
-from ..application.proofs_port import ConsistencyProof, InclusionProof, LogKey, OutOfRange
-from ..application.receipt_detail import ReceiptDetail, receipt_detail
-from ..application.verdict import Verdict
+from ..application.ports.proofs import ConsistencyProof, InclusionProof, LogKey, OutOfRange
+from ..application.ports.verdict import Verdict
+from ..application.queries.receipt_detail import ReceiptDetail, receipt_detail
 from ..domain.facts.directive import directive_stream
 from ..domain.rejected import Invalid, NotFound
 from ..domain.steering.steering import DirectiveNotFound

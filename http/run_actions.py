@@ -9,9 +9,9 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from ..application.log_port import EventLog
-from ..application.review_assembly import RepositoryDirty, review_assembly
-from ..application.steer import request_changes
+from ..application.commands.review_assembly import RepositoryDirty, review_assembly
+from ..application.commands.steer import request_changes
+from ..application.ports.log import EventLog
 from ..domain.event import Draft, Fact
 from ..domain.facts.assembly import MergeFailed
 from ..domain.facts.run import Run

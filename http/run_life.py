@@ -9,8 +9,8 @@ from litestar import Response, delete, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath
 
-from ..application.end_run import archive_run, cancel_run, delete_run
-from ..application.retry_run import Ids, retry_run
+from ..application.commands.end_run import archive_run, cancel_run, delete_run
+from ..application.commands.retry_run import Ids, retry_run
 from ..domain.event import Draft, Fact
 from ..domain.facts.run import Run
 from ..domain.runs.retry import RETRYABLE

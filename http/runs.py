@@ -10,8 +10,8 @@ from litestar import Response, get
 from litestar.params import FromPath
 from msgspec import Meta
 
-from ..application.git_port import Repositories
-from ..application.look import WorkspaceUnavailable, looked
+from ..application.looking.look import WorkspaceUnavailable, looked
+from ..application.ports.git import Repositories
 from ..domain.rejected import NotFound
 from ..projections import children_view, waiting, work_plan_view
 from ..projections.children_view import ChildView

@@ -9,8 +9,8 @@ from litestar import Request, get, put
 from litestar.params import JSONBody, QueryParameter
 from msgspec import Meta
 
-from ..application.look import looked
-from ..application.sandbox_policy import read_policy, replace_policy
+from ..application.looking.look import looked
+from ..application.looking.sandbox_policy import read_policy, replace_policy
 from ..domain.facts.sandbox import MAX_PATTERNS, MAX_ROOTS, SandboxPolicy, is_absolute
 from ..domain.rejected import Forbidden, Invalid, ProjectNotFound
 from ..projections import project_view

@@ -9,9 +9,9 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from ..application.log_port import EventLog
-from ..application.proofs_port import Receipt
-from ..application.steer import resolve_directive, steer_run
+from ..application.commands.steer import resolve_directive, steer_run
+from ..application.ports.log import EventLog
+from ..application.ports.proofs import Receipt
 from ..domain.event import Draft, Fact
 from ..domain.facts.child_run import run_stream
 from ..domain.facts.directive import Directive, DirectiveMoved, TargetScope, directive_stream

@@ -14,7 +14,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, HeaderParameter, QueryParameter, SkipValidation
 from litestar.response import Stream
 
-from ..application.log_port import LogUnavailable, Undecodable
+from ..application.ports.log import LogUnavailable, Undecodable
 from ..domain.rejected import Forbidden, Invalid, RunNotFound
 from .access import Access
 from .feed_sources import LogSource, Page, RunSource, Sent, Source, slices

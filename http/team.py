@@ -8,8 +8,8 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
-from ..application.register_project import join_team
-from ..application.start_orchestration import UnknownModel
+from ..application.commands.register_project import join_team
+from ..application.commands.start_orchestration import UnknownModel
 from ..domain.event import Draft
 from ..domain.projects.project import AddMember, MemberAdded
 from ..domain.projects.project_changes import member_of

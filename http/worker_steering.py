@@ -11,11 +11,11 @@ from litestar import Response, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath
 
-from ..application.caller import Answer
-from ..application.log_port import EventLog, Stored
-from ..application.proofs_port import Receipt
-from ..application.steer import NO_SUCH_TASK, NOT_A_TASK, child_of, child_of_task
-from ..application.steer import steer_worker as steer_one
+from ..application.commands.steer import NO_SUCH_TASK, NOT_A_TASK, child_of, child_of_task
+from ..application.commands.steer import steer_worker as steer_one
+from ..application.ports.log import EventLog, Stored
+from ..application.ports.proofs import Receipt
+from ..application.writer.caller import Answer
 from ..domain.event import Draft, Fact
 from ..domain.facts.child_run import Paused
 from ..domain.facts.directive import Directive

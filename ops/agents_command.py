@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from ..adapters.agents_file import AgentsFileInvalid, find_command, read_agents
-from ..application.agent_port import AgentInfo
+from ..application.ports.agents import AgentInfo
 from .check_agents import check_agents
 from .output import print_json, print_table
 from .refused import Refused

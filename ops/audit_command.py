@@ -17,7 +17,7 @@ from ..adapters.log.opening import accept_restore, put_back, rotate_key
 from ..adapters.log.proofs import StoredProofs, hmac_keys_of
 from ..adapters.log.signed_note import NoteInvalid, parse_checkpoint
 from ..adapters.memory import SYSTEM_CLOCK
-from ..application.verdict import CHAIN, Finding, Verdict
+from ..application.ports.verdict import CHAIN, Finding, Verdict
 from .audit_sources import (
     audit_data,
     check_pin,

@@ -34,9 +34,9 @@ from ..adapters.postgres_log import LogDatastore, PostgresRecorder
 from ..adapters.postgres_views import PostgresViews
 from ..adapters.sqlite_log import SqliteRecorder, open_datastore
 from ..adapters.sqlite_views import SqliteViews
-from ..application.check_views import check
-from ..application.log_port import LogUnavailable, Proposal, Stored, Tell
-from ..application.verdict import Finding, Verdict, rests_on
+from ..application.ports.log import LogUnavailable, Proposal, Stored, Tell
+from ..application.ports.verdict import Finding, Verdict, rests_on
+from ..application.views.check_views import check
 from ..domain.kinds.catalogue import CATALOGUE
 from ..projections.catalogue import VIEWS
 from .output import note

@@ -10,7 +10,7 @@ import click
 
 from ..adapters.audit.witness import Alarming, RemoteLog, Unusable, Watcher
 from ..adapters.memory import SYSTEM_CLOCK
-from ..application.verdict import EXIT_CODES
+from ..application.ports.verdict import EXIT_CODES
 from .client import Client
 from .output import note, print_json
 from .refused import Refused

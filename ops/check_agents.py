@@ -9,7 +9,7 @@ import msgspec
 
 from ..adapters.acp.agents import AcpAgents
 from ..adapters.processes.homes import Homes
-from ..application.agent_port import AgentFailed, SessionRequest
+from ..application.ports.agents import AgentFailed, SessionRequest
 from .data_dir import prepare_data_dir
 from .settings import Settings
 from .wiring import check_box, known_agents, open_box

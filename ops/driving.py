@@ -15,14 +15,14 @@ from ..adapters.signal_files import SignalDirectory
 from ..application.driving.drive_runs import Driver
 from ..application.driving.keep_leases import LeaseKeeper
 from ..application.driving.rounds import Round
-from ..application.driving.tenure import Absent, Alone, Tenure
 from ..application.effects.workshop import Workshop
-from ..application.lease_port import Holder
-from ..application.ports import Views, Wakeups
-from ..application.run_log import RunLog
+from ..application.ports.leases import Holder
+from ..application.ports.outside import Views, Wakeups
+from ..application.ports.tenure import Absent, Alone, Tenure
+from ..application.views.keep_views import sweep
+from ..application.writer.run_log import RunLog
 from ..http.given import NO_LEASES, LeaseState
 from .agent_places import processes
-from .project_views import sweep
 from .settings import MIB, Settings
 
 Role = Literal["all", "api", "worker"]

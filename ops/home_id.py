@@ -5,7 +5,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from ..adapters.postgres_leases import PostgresLeases
-from ..application.log_port import LogUnavailable
+from ..application.ports.log import LogUnavailable
 from .refused import Refused
 
 FILE = "home-id"

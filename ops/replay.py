@@ -10,9 +10,9 @@ from ..adapters.audit.log import audit
 from ..adapters.audit.store import WholeLog
 from ..adapters.log.proofs import hmac_keys_of
 from ..adapters.memory import MemoryWakeups
-from ..application.check_views import Checked, check
-from ..application.log_port import LogUnavailable
-from ..application.project_views import catch_up, rebuild
+from ..application.ports.log import LogUnavailable
+from ..application.views.check_views import Checked, check
+from ..application.views.project_views import catch_up, rebuild
 from ..projections.catalogue import VIEWS
 from .audit_sources import held_keys, reading
 from .output import print_json, print_table

@@ -17,7 +17,7 @@ import structlog
 import uvicorn
 
 from ..adapters.token_store import TokenStore
-from ..application.log_port import LogUnavailable
+from ..application.ports.log import LogUnavailable
 from .agent_places import files_wanted, room_for_agents
 from .agents_command import agents_option
 from .connections import GuardedServer, Limits

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from ..adapters.memory import MemoryWakeups
-from ..application.log_port import EventLog, LogUnavailable, Undecodable
+from ..application.ports.log import EventLog, LogUnavailable, Undecodable
 from .output import print_json
 from .refused import Refused
 from .settings import data_option, json_option, read_settings

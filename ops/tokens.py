@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from ..adapters.token_store import IssuedToken, NoSuchToken, Scope, TokenStore, open_tokens
-from ..application.log_port import LogUnavailable
+from ..application.ports.log import LogUnavailable
 from .data_dir import prepare_data_dir
 from .output import print_json, print_table
 from .refused import Refused

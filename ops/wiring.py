@@ -36,9 +36,10 @@ from ..adapters.schema_steps import SchemaUnfit
 from ..adapters.sqlite_log import SqliteLog
 from ..adapters.sqlite_views import SqliteViews
 from ..adapters.token_store import TokenStore, open_tokens
-from ..application.log_port import LogUnavailable
-from ..application.ports import Wakeups
-from ..application.run_log import RunLog
+from ..application.ports.log import LogUnavailable
+from ..application.ports.outside import Wakeups
+from ..application.views.keep_views import ViewKeeper
+from ..application.writer.run_log import RunLog
 from ..domain.kinds.catalogue import CATALOGUE
 from ..http.app import create_app
 from ..http.given import Counts, Services
@@ -48,7 +49,6 @@ from .driving import Driving, Role
 from .home_id import settle_home
 from .host_network import check_host_network
 from .migrate import prepare_schema
-from .project_views import ViewKeeper
 from .refused import Refused
 from .settings import MIB, Settings
 

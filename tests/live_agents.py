@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from steersman.adapters.processes.family import look, read_process
-from steersman.application.agent_port import AgentUpdate, PermissionAsked
+from steersman.application.ports.agents import AgentUpdate, PermissionAsked
 
 #: Far beyond what anything here takes: who waits that long has found a fault.
 PATIENCE_SECONDS = 120.0

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal, Self
 
-from ...application.agent_port import AgentFailed, AgentInfo, SessionRequest
+from ...application.ports.agents import AgentFailed, AgentInfo, SessionRequest
 from ..agents_file import AgentCommand, AgentNotConfigured, KnownAgents, agent_environment, find_command
 from ..processes.agent_process import AgentProcess
 from ..processes.box import Bare, Box

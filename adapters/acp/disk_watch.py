@@ -7,7 +7,7 @@ from pathlib import Path
 
 import structlog
 
-from ...application.agent_port import AgentFailed
+from ...application.ports.agents import AgentFailed
 from ..processes.box import Box, CommandTooLong, Inside, Mount, run
 
 #: Asking how much room is left costs nothing; how much somebody uses is only asked when there is less of it.

@@ -14,7 +14,7 @@ from acp.schema import (
 )
 from pydantic import ValidationError
 
-from ...application.agent_port import AgentFailed
+from ...application.ports.agents import AgentFailed
 
 #: How many pages of sessions are read, to find out whether one still exists.
 LIST_PAGES = 50

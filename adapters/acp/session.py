@@ -18,7 +18,7 @@ from acp.schema import (
 )
 from pydantic import ValidationError
 
-from ...application.agent_port import AgentFailed, AgentUpdate, SessionRequest, TurnEnded, TurnObserver
+from ...application.ports.agents import AgentFailed, AgentUpdate, SessionRequest, TurnEnded, TurnObserver
 from ...domain.redaction.personal_data import without_homes
 from ..processes.agent_process import NOT_STARTED, OUR_WORDS, AgentProcess
 from .opening import Opening

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from ...application.agent_port import AgentUpdate, PermissionAsked, TurnObserver
+from ...application.ports.agents import AgentUpdate, PermissionAsked, TurnObserver
 
 #: What may lie between the agent and a slow observer before the agent is no longer read.
 BACKLOG_REPORTS = 512

@@ -21,7 +21,7 @@ from acp.schema import (
 )
 from pydantic import ValidationError
 
-from ...application.agent_port import AgentUpdate, PermissionAsked
+from ...application.ports.agents import AgentUpdate, PermissionAsked
 
 #: One report's text; an agent that says more at once is cut, visibly.
 TEXT_CHARACTERS = 256 * 1024

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from ...application.verdict import Finding
+from ...application.ports.verdict import Finding
 from ...domain.kinds.catalogue import CATALOGUE
 from ..log.event_codec import ENVELOPE_VERSION, Envelope, StoredText
 from ..log.merkle import NoHash, leaf_hash

@@ -5,8 +5,8 @@ from typing import Protocol
 
 import msgspec
 
-from ...application.log_port import LogUnavailable
-from ...application.verdict import CHAIN, Finding, Label, Verdict, rests_on
+from ...application.ports.log import LogUnavailable
+from ...application.ports.verdict import CHAIN, Finding, Label, Verdict, rests_on
 from ..log.merkle import Edge, NoHash, edge_root, grow, proves_consistency, proves_inclusion
 from ..log.signed_note import Checkpoint, NoteInvalid, bytes_of, parse_checkpoint, parse_verifier_key
 from ..log.tree_heads import parse_tree_head

@@ -4,8 +4,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from ...application.receipt_detail import ReceiptDetail, receipt_detail
-from ...application.verdict import Verdict, rests_on
+from ...application.ports.verdict import Verdict, rests_on
+from ...application.queries.receipt_detail import ReceiptDetail, receipt_detail
 from ...domain.facts.directive import SteeringReceived, directive_stream
 from ..log.event_codec import Envelope, StoredRow
 from ..log.merkle import leaf_hash, proves_inclusion

@@ -5,7 +5,7 @@ from typing import cast
 
 import msgspec
 
-from ...application.verdict import MAX_STEPS, SteeringStep
+from ...application.ports.verdict import MAX_STEPS, SteeringStep
 from ...domain.facts.child_run import Paused, ProcessesKilled, Resumed
 from ...domain.facts.directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
 from .entry import Checked, bad

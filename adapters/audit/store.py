@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from ...application.log_port import LogTampered
+from ...application.ports.log import LogTampered
 from ...domain.kinds.log import LogKeyRotated, LogOpened
 from ..log.checkpoint_file import read_notes
 from ..log.event_codec import Envelope

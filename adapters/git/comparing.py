@@ -3,7 +3,7 @@
 import codecs
 from collections.abc import Sequence
 
-from ...application.git_port import Branch, ChangedFile, FileView, TreeEntry
+from ...application.ports.git import Branch, ChangedFile, FileView, TreeEntry
 from .objects import Entry, Trees, is_gitlink, shown
 from .program import Program
 

@@ -26,7 +26,7 @@ from dulwich.errors import (
 )
 from dulwich.file import FileLocked
 
-from ...application.git_port import RepositoryUnusable
+from ...application.ports.git import RepositoryUnusable
 from ..processes.box import CommandTooLong
 from .boxed import Unable
 from .program import GitFailed

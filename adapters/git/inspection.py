@@ -10,7 +10,7 @@ import msgspec
 from dulwich.errors import NotGitRepository
 from dulwich.repo import Repo, UnsupportedExtension, UnsupportedVersion
 
-from ...application.git_port import RepositoryUnusable
+from ...application.ports.git import RepositoryUnusable
 from .configuration import Settings, content, listed
 from .program import Program
 

@@ -13,7 +13,7 @@ from dulwich.objects import ObjectID
 from dulwich.reflog import format_reflog_line
 from dulwich.refs import Ref
 
-from ...application.git_port import MergeOutcome
+from ...application.ports.git import MergeOutcome
 from ..crash_points import reached
 from ..processes.box import Mount
 from .boxed import Boxed, Unable

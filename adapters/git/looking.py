@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from dulwich.repo import Repo
 
-from ...application.git_port import WorktreeBusy, WorktreeGone
+from ...application.ports.git import WorktreeBusy, WorktreeGone
 from .boxed import Boxed, Unable
 from .configuration import written
 from .inside.shell import make_git_directory

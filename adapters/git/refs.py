@@ -15,7 +15,7 @@ from dulwich.objects import ZERO_SHA, ObjectID
 from dulwich.refs import Ref, check_ref_format
 from dulwich.repo import Repo
 
-from ...application.git_port import GitConflict
+from ...application.ports.git import GitConflict
 
 #: The author and committer of every commit that is made here.
 IDENTITY = b"Steersman <steersman@localhost>"

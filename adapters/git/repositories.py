@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from dulwich.refs import Ref
 
-from ...application.git_port import (
+from ...application.ports.git import (
     Branch,
     ChangedFile,
     Contribution,

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from dulwich.refs import Ref
 
-from ...application.git_port import CommitFailed
+from ...application.ports.git import CommitFailed
 from ...domain.git import Commit
 from ..crash_points import reached
 from ..processes.box import Mount

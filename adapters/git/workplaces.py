@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from dulwich.refs import Ref
 
-from ...application.git_port import GitConflict, WorkplaceState, WorkplaceUnmade
+from ...application.ports.git import GitConflict, WorkplaceState, WorkplaceUnmade
 from ..crash_points import reached
 from ..processes.box import Mount
 from ..removal import remove_tree

@@ -14,7 +14,7 @@ from threading import Lock
 
 import msgspec
 
-from ...application.log_port import LogUnavailable
+from ...application.ports.log import LogUnavailable
 from .head import Head
 from .signed_note import MAX_NOTE_CHARACTERS, NoteInvalid, parse_checkpoint
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import msgspec
 
-from ...application.log_port import Forged, Undecodable
-from ...application.randomness import RANDOMNESS
+from ...application.ports.log import Forged, Undecodable
+from ...application.writer.randomness import RANDOMNESS
 from ...domain.event import Draft, Event, Fact, Text, Unknown, map_texts
 from ...domain.redaction.secret_shapes import redact
 

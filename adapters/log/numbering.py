@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from ...application.log_port import Answered, AnswerKey, Append, Conflict, Idempotency, Proposal
+from ...application.ports.log import Answered, AnswerKey, Append, Conflict, Idempotency, Proposal
 from .event_codec import (
     ENVELOPE_VERSION,
     Encoded,

@@ -6,8 +6,8 @@ from uuid import uuid4
 
 import msgspec
 
-from ...application.log_port import Append, LogUnavailable, Stored, Undecodable
-from ...application.ports import Clock
+from ...application.ports.log import Append, LogUnavailable, Stored, Undecodable
+from ...application.ports.outside import Clock
 from ...domain.event import Draft, Event
 from ...domain.kinds.log import LOG_STREAM, LogKeyRotated, LogOpened
 from .checkpoint_file import TAIL_BYTES, CheckpointFile, read_notes

@@ -6,9 +6,9 @@ from typing import Literal, Protocol, TypeVar, cast
 
 import msgspec
 
-from ...application.log_port import Alarm, Forged, LogTampered, Undecodable
-from ...application.proofs_port import ConsistencyProof, Evidence, InclusionProof, LogKey, OutOfRange, Receipt
-from ...application.verdict import Verdict
+from ...application.ports.log import Alarm, Forged, LogTampered, Undecodable
+from ...application.ports.proofs import ConsistencyProof, Evidence, InclusionProof, LogKey, OutOfRange, Receipt
+from ...application.ports.verdict import Verdict
 from ...domain.kinds.log import LogKeyRotated
 from ..audit.log import audit
 from ..audit.store import EntryRecorder, RunFacts

@@ -14,7 +14,7 @@ from eventsourcing.persistence import (
     ProgrammingError,
 )
 
-from ...application.log_port import Answered, AnswerKey, Conflict, LogUnavailable
+from ...application.ports.log import Answered, AnswerKey, Conflict, LogUnavailable
 from ..audit.entry import Entry
 from .event_codec import StoredRow, StoredText
 from .head import Head

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 from eventsourcing.persistence import ProgrammingError, StoredEvent
 
-from ...application.log_port import Answered, AnswerKey, LogTampered
+from ...application.ports.log import Answered, AnswerKey, LogTampered
 from ...domain.kinds.log import LOG_STREAM
 from ..audit.entry import ENTRY_COLUMNS, Entry, entry_of
 from .event_codec import StoredRow, StoredText

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from ...application.log_port import LogRolledBack, LogUnavailable
+from ...application.ports.log import LogRolledBack, LogUnavailable
 from .checkpoint_file import CheckpointFile
 from .head import Head, Signer
 from .keys import KeysRefused, LogKeys

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol, TypedDict
 
-from ...application.ports import Announce, Clock
+from ...application.ports.outside import Announce, Clock
 from ...domain.event import Event
 from ..memory import SYSTEM_CLOCK
 from .event_codec import EventCodec

@@ -15,8 +15,8 @@ from typing import Protocol
 
 import structlog
 
-from ...application.log_port import LogRolledBack, LogUnavailable, Proposal, Stored, Tell
-from ...application.ports import Announce
+from ...application.ports.log import LogRolledBack, LogUnavailable, Proposal, Stored, Tell
+from ...application.ports.outside import Announce
 from .stored_log import Commit
 from .writing import Outcome
 

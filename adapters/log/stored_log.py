@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Protocol, cast
 
-from ...application.log_port import Answered, Forged, Proposal, Stored, Tell, Undecodable
-from ...application.ports import Clock
-from ...application.project_views import FORGETTING
+from ...application.ports.log import Answered, Forged, Proposal, Stored, Tell, Undecodable
+from ...application.ports.outside import Clock
+from ...application.views.project_views import FORGETTING
 from ...domain.event import Fact
 from .chain_check import ChainCheck, with_macs
 from .event_codec import EventCodec, StoredRow, stored_time

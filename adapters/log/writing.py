@@ -7,8 +7,8 @@ from weakref import WeakMethod, WeakSet
 
 import structlog
 
-from ...application.log_port import AlreadyAnswered, Append, Fenced, LogUnavailable, Proposal, States, Stored
-from ...application.ports import Clock
+from ...application.ports.log import AlreadyAnswered, Append, Fenced, LogUnavailable, Proposal, States, Stored
+from ...application.ports.outside import Clock
 from ...domain.event import Event, Fact
 from .event_codec import EventCodec, StoredRow, stored_time
 from .head import Head

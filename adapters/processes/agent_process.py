@@ -14,7 +14,7 @@ from typing import IO, Any, cast
 
 import msgspec
 
-from ...application.agent_port import AgentFailed
+from ...application.ports.agents import AgentFailed
 
 KEEPER = "steersman.adapters.processes.agent_keeper"
 #: One JSON line of an agent. A longer one breaks the protocol, and is never held in memory as a whole.

@@ -7,7 +7,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...application.agent_port import AgentFailed
+from ...application.ports.agents import AgentFailed
 from ..removal import remove_tree
 from .box import Box, CommandTooLong, Inside, Mount, run
 

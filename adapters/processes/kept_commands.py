@@ -12,8 +12,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from ...application.agent_port import AgentFailed
-from ...application.ports import CommandResult
+from ...application.ports.agents import AgentFailed
+from ...application.ports.outside import CommandResult
 from ..agents_file import Surroundings
 from ..removal import remove_tree
 from .agent_process import NOT_STARTED, OUR_WORDS, AgentProcess, Launch

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...application.agent_port import AgentFailed
+from ...application.ports.agents import AgentFailed
 from ..agents_file import Surroundings
 from .agent_process import Launch
 from .box import Box, Inside, Mount

@@ -11,13 +11,13 @@ from ...domain.facts.run import Run
 from ...domain.facts.topology import with_topology
 from ...domain.process.dispatch import advance
 from ...domain.projects.team import Member
-from ..caller import service
 from ..effects.workshop import Workshop
-from ..log_port import Append
-from ..randomness import RANDOMNESS
-from ..register_project import load_project
-from ..run_log import written_versions
-from .tenure import LeaseLost
+from ..ports.log import Append
+from ..ports.tenure import LeaseLost
+from ..writer.caller import service
+from ..writer.projects import load_project
+from ..writer.randomness import RANDOMNESS
+from ..writer.run_log import written_versions
 
 log = structlog.get_logger(__name__)
 

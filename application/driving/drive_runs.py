@@ -24,17 +24,18 @@ from ...domain.facts.run_records import RunErased
 from ...domain.process.effects import Effect, EndTurn, next_effects
 from ...domain.process.hold import drive_id, give_up, hold, release_drive
 from ...domain.rejected import Busy, Rejected, RunNotFound
-from ..cause import UNEXPECTED, cause_of
 from ..effects.carry_out import abandon, carry_out
 from ..effects.workshop import Closing, Workshop
-from ..log_port import Fenced, LogUnavailable, Undecodable
-from ..ports import Wakeups
+from ..looking.cause import UNEXPECTED, cause_of
+from ..ports.effect_state import EffectState
+from ..ports.log import Fenced, LogUnavailable, Undecodable
+from ..ports.outside import Wakeups
+from ..ports.tenure import LeaseLost
 from .advancing import Advancing
 from .back_off import BackOff
 from .rounds import Outcome, Round, Rounds
 from .say_what_happened import say_what_happened
-from .tenure import LeaseLost
-from .under_way import EffectState, Held, UnderWay
+from .under_way import Held, UnderWay
 
 SWEEP_SECONDS = 30.0
 POLL_SECONDS = 1.0

@@ -19,11 +19,11 @@ import structlog
 
 from ...domain.facts.leases import take_lease
 from ...domain.rejected import Busy, RunNotFound
-from ..caller import service
-from ..lease_port import Driven, Leases, Standing
-from ..log_port import Fence, Fenced, LogUnavailable, Undecodable
-from ..run_log import RunLog
-from .tenure import LeaseLost
+from ..ports.leases import Driven, Leases, Standing
+from ..ports.log import Fence, Fenced, LogUnavailable, Undecodable
+from ..ports.tenure import LeaseLost
+from ..writer.caller import service
+from ..writer.run_log import RunLog
 
 #: The least time between two beats, however many runs are offered.
 PAUSE_SECONDS = 0.05

@@ -5,16 +5,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from ..ports.effect_state import PlaceHolder
+
 #: How many agents' processes there may be for each place: most of them rest until somebody answers them. A choice of ours:
 #: one that rests costs memory and no processor.
 PROCESSES_A_PLACE = 8
-
-
-class PlaceHolder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The run, and its project, that one of the places is taken for."""
-
-    run_id: str
-    project_id: str
 
 
 class Seeker(msgspec.Struct, frozen=True, kw_only=True):

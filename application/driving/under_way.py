@@ -1,11 +1,10 @@
 """The effects of this process: which are under way, which wait for a place, and which wait for another try."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from random import random
 from threading import Condition
-from typing import Literal
 
 import msgspec
 
@@ -13,8 +12,9 @@ from ...domain.facts.child_run import work_id
 from ...domain.facts.run import Run
 from ...domain.process.effects import AnswerQuestion, Effect, ResumeWorker, WorkOnSubtask, in_the_way
 from ..effects.carry_out import needs_agent
+from ..ports.effect_state import EffectState
 from .back_off import BackOff
-from .places import PlaceHolder, Places, Seeker
+from .places import Places, Seeker
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,19 +30,6 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     due: float
     #: The same for people, RFC 3339.
     next_try: str
-
-
-class EffectState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How one effect stands in the process that drives its run."""
-
-    effect_id: str
-    state: Literal["under_way", "waits_for_place", "waits_for_next_try"]
-    #: How often it failed in a row, of what, and when it is tried again.
-    failures: int = 0
-    last_error: str | None = None
-    next_try: str | None = None
-    #: For what the places are taken that it waits for.
-    held_by: Sequence[PlaceHolder] = ()
 
 
 class UnderWay:

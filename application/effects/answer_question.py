@@ -8,7 +8,7 @@ from ...domain.process.effects import AnswerQuestion
 from ...domain.work import agent_requests, answers
 from ...domain.work.answers import NoPendingQuestion
 from ...domain.work.prompts import answer_prompt
-from ..agent_port import AgentFailed
+from ..ports.agents import AgentFailed
 from .ask_coordinator import Question, ask_coordinator
 from .workshop import Closing, Workshop
 

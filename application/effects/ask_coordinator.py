@@ -4,7 +4,7 @@ import msgspec
 
 from ...domain.facts.run import Run
 from ...domain.git import Commit
-from ..agent_port import SessionRequest
+from ..ports.agents import SessionRequest
 from .record_turn import TurnRecorder, output_bytes
 from .workshop import Workshop
 

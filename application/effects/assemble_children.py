@@ -11,8 +11,8 @@ from ...domain.process.effects import AssembleChildren
 from ...domain.runs import review
 from ...domain.steering.gate_signals import Touched
 from ...domain.work.turns import Overtaken
-from ..git_port import PathConflict, RepositoryUnusable
-from ..touched_files import touched_files
+from ..looking.touched_files import touched_files
+from ..ports.git import PathConflict, RepositoryUnusable
 from .contributions import contributions
 from .workshop import Workshop
 

@@ -11,8 +11,8 @@ from ...domain.facts.bad_ends import BadEnd
 from ...domain.facts.child_run import ChildRun, Turn
 from ...domain.facts.run import Run
 from ...domain.git import Commit
-from ..agent_port import AgentFailed
-from ..git_port import CommitFailed, GitConflict, RepositoryUnusable, WorkplaceLost, WorkplaceState
+from ..ports.agents import AgentFailed
+from ..ports.git import CommitFailed, GitConflict, RepositoryUnusable, WorkplaceLost, WorkplaceState
 from .workshop import Workshop
 
 COMMIT_ATTEMPTS = 3

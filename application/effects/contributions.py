@@ -11,7 +11,7 @@ from ...domain.facts.line import contributes, left_on_branch
 from ...domain.facts.run import Run
 from ...domain.facts.work_plan import Subtask
 from ...domain.git import Commit
-from ..git_port import Contribution, Integrated, PathConflict
+from ..ports.git import Contribution, Integrated, PathConflict
 from .workshop import Workshop
 
 

@@ -10,7 +10,7 @@ from ...domain.process.effects import DraftOutcome
 from ...domain.runs import define_outcome, review
 from ...domain.work.prompts import outcome_prompt
 from ...domain.work.turns import Overtaken
-from ..agent_port import AgentFailed
+from ..ports.agents import AgentFailed
 from .ask_coordinator import Question, ask_coordinator
 from .workshop import Closing, Workshop
 

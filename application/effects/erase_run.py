@@ -5,7 +5,7 @@ from ...domain.facts.run import Run
 from ...domain.process.effects import EraseRun
 from ...domain.runs.records import confirm_erased
 from ...domain.work.turns import Overtaken
-from ..cause import StillAlive
+from ..looking.cause import StillAlive
 from .answer_question import answering_branch, answering_name
 from .pause_worker import PAUSE, SHUTDOWN
 from .places import ROLES, places_of

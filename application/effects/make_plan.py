@@ -16,8 +16,8 @@ from ...domain.runs import planning, review
 from ...domain.runs.planning import ProposedSubtask
 from ...domain.work.prompts import plan_prompt
 from ...domain.work.turns import Overtaken
-from ..agent_port import AgentFailed, SessionRequest
-from ..register_project import load_project
+from ..ports.agents import AgentFailed, SessionRequest
+from ..writer.projects import load_project
 from .record_turn import TurnRecorder, output_bytes
 from .workshop import Closing, Workshop
 

@@ -7,7 +7,7 @@ from ...domain.git import Commit
 from ...domain.process.effects import MergeAssembly
 from ...domain.runs import review
 from ...domain.work.turns import Overtaken
-from ..git_port import MergeOutcome
+from ..ports.git import MergeOutcome
 from .assemble_children import summary
 from .workshop import Workshop
 

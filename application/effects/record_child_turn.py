@@ -9,7 +9,7 @@ from ...domain.facts.child_run import ChildRun, Turn
 from ...domain.facts.run import Run
 from ...domain.work import agent_requests, turns
 from ...domain.work.turns import Overtaken
-from ..agent_port import AgentUpdate, PermissionAsked
+from ..ports.agents import AgentUpdate, PermissionAsked
 from .record_turn import TurnRecorder, output_bytes
 from .tool_call import tool_call
 from .workshop import Workshop

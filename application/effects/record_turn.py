@@ -26,11 +26,11 @@ from ...domain.facts.run import Run, deletion_stream, run_stream
 from ...domain.redaction.hold_back import unfinished
 from ...domain.redaction.personal_data import redact_personal, without_homes
 from ...domain.rejected import Busy
-from ..agent_port import AgentFailed, AgentUpdate, PermissionAsked
-from ..caller import AGENT, Caller
-from ..driving.tenure import Tenure
-from ..log_port import Conflict
-from ..run_log import MAX_ATTEMPTS, RunLog
+from ..ports.agents import AgentFailed, AgentUpdate, PermissionAsked
+from ..ports.log import Conflict
+from ..ports.tenure import Tenure
+from ..writer.caller import AGENT, Caller
+from ..writer.run_log import MAX_ATTEMPTS, RunLog
 from .tool_call import tool_call
 
 FLUSH_SECONDS = 0.1

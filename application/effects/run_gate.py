@@ -9,8 +9,8 @@ from ...domain.process.effects import RunGate
 from ...domain.runs import review
 from ...domain.work import prompts
 from ...domain.work.turns import Overtaken
-from ..agent_port import AgentFailed, SessionRequest
-from ..touched_files import touched_files
+from ..looking.touched_files import touched_files
+from ..ports.agents import AgentFailed, SessionRequest
 from .record_turn import TurnRecorder, output_bytes
 from .workshop import Closing, Workshop
 

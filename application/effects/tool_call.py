@@ -5,7 +5,7 @@ from typing import Any, cast
 import msgspec
 
 from ...domain.work.agent_requests import ToolCall
-from ..agent_port import PermissionAsked
+from ..ports.agents import PermissionAsked
 
 
 def tool_call(asked: PermissionAsked) -> ToolCall:

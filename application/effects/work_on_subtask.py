@@ -16,14 +16,14 @@ from ...domain.facts.work_plan import Subtask
 from ...domain.process.effects import WorkOnSubtask
 from ...domain.work import child_ends, turns
 from ...domain.work.turns import MAX_MESSAGE_CHARACTERS, InterruptedTooOften, Overtaken
-from ..agent_port import AgentFailed, AgentSession, SessionRequest
-from ..agent_port import TurnEnded as AgentTurnEnded
-from ..driving.watch_stall import StallWatch
-from ..git_port import CommitFailed, GitConflict, WorkplaceLost, WorkplaceUnmade
+from ..ports.agents import AgentFailed, AgentSession, SessionRequest
+from ..ports.agents import TurnEnded as AgentTurnEnded
+from ..ports.git import CommitFailed, GitConflict, WorkplaceLost, WorkplaceUnmade
 from .child_workplace import ChildWorkplace, NotNow, point_branches
 from .contributions import conflict_of, first_base, rebuilt_base
 from .record_child_turn import ChildTurnRecorder
 from .record_turn import MAX_LAST_WORDS
+from .watch_stall import StallWatch
 from .workshop import Closing, Workshop
 
 #: How long a paused child's thread waits before it looks again; the log wakes it earlier.

@@ -12,13 +12,13 @@ from uuid import uuid4
 from ...domain.facts.agent_output import MAX_TURN_BYTES
 from ...domain.facts.child_run import work_id
 from ...domain.facts.run import Run
-from ..agent_port import AgentFailed, Agents, AgentSession, SessionRequest
-from ..caller import service
-from ..cause import StillAlive
-from ..driving.tenure import Alone, Tenure
-from ..git_port import Repositories
-from ..ports import Commands, SignalFiles, Wakeups
-from ..run_log import Decision, RunLog
+from ..looking.cause import StillAlive
+from ..ports.agents import AgentFailed, Agents, AgentSession, SessionRequest
+from ..ports.git import Repositories
+from ..ports.outside import Commands, SignalFiles, Wakeups
+from ..ports.tenure import Alone, Tenure
+from ..writer.caller import service
+from ..writer.run_log import Decision, RunLog
 from .at_work import AtWork, NoBounds
 
 POLL_SECONDS = 1.0

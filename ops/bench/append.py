@@ -45,8 +45,8 @@ from steersman.adapters.log.sealing import Ring, chain
 from steersman.adapters.log.stored_log import Opens, StoredLog, unsealed
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.sqlite_log import SqliteLog
-from steersman.application.log_port import Append
-from steersman.application.ports import Clock
+from steersman.application.ports.log import Append
+from steersman.application.ports.outside import Clock
 from steersman.domain.event import Draft, Event
 
 CALLERS = (1, 8, 64)

@@ -27,7 +27,7 @@ from steersman.adapters.log.keys import Keyring
 from steersman.adapters.log.opening import sealed_by
 from steersman.adapters.sqlite_log import SqliteLog
 from steersman.adapters.sqlite_views import SqliteViews
-from steersman.application.project_views import catch_up
+from steersman.application.views.project_views import catch_up
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.projections.catalogue import VIEWS
 

@@ -34,15 +34,15 @@ from steersman.adapters.memory import SYSTEM_CLOCK, MemoryWakeups
 from steersman.adapters.sqlite_log import SqliteLog
 from steersman.adapters.sqlite_views import SqliteViews
 from steersman.adapters.token_store import open_tokens
-from steersman.application.caller import service
-from steersman.application.run_log import RunLog
+from steersman.application.views.keep_views import ViewKeeper
+from steersman.application.writer.caller import service
+from steersman.application.writer.run_log import RunLog
 from steersman.domain.event import Draft, Text
 from steersman.domain.facts.agent_output import MessageDelta
 from steersman.domain.facts.child_run import output_stream
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.http.app import create_app
 from steersman.http.given import Services
-from steersman.ops.project_views import ViewKeeper
 
 #: How many frames are stored, or handed out, in one go when they are made as fast as they can be.
 GROUP = 10

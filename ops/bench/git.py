@@ -38,7 +38,7 @@ from typing import NamedTuple, Protocol
 
 from steersman.adapters.git.repositories import GitRepositories
 from steersman.adapters.processes.bubblewrap import find_box
-from steersman.application.git_port import Contribution
+from steersman.application.ports.git import Contribution
 
 FILES_IN_FOLDER = 20
 FOLDERS_IN_FOLDER = 50

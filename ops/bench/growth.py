@@ -29,7 +29,7 @@ from steersman.adapters.log.opening import sealed_by
 from steersman.adapters.log.stored_log import StoredLog
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.sqlite_log import SqliteLog
-from steersman.application.log_port import Append
+from steersman.application.ports.log import Append
 from steersman.domain.event import Draft
 
 SMALL = 1_000

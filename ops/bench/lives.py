@@ -14,9 +14,9 @@ from steersman.adapters.log.numbering import Numbering, Wanted
 from steersman.adapters.log.recorder import Recorder
 from steersman.adapters.log.sealing import Sealing
 from steersman.adapters.memory import SYSTEM_CLOCK, MemoryLog
-from steersman.application.caller import service
-from steersman.application.log_port import Append
-from steersman.application.run_log import RunLog
+from steersman.application.ports.log import Append
+from steersman.application.writer.caller import service
+from steersman.application.writer.run_log import RunLog
 from steersman.domain.event import Draft, Text
 from steersman.domain.facts.agent_output import MessageDelta
 from steersman.domain.facts.child_run import output_stream

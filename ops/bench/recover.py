@@ -36,7 +36,7 @@ from append import postgres
 from lives import fill
 
 from steersman.adapters.memory import SYSTEM_CLOCK, MemoryWakeups
-from steersman.application.project_views import catch_up
+from steersman.application.views.project_views import catch_up
 from steersman.ops.migrate import prepare_schema
 from steersman.ops.settings import Settings
 from steersman.ops.wiring import open_stores, sealing

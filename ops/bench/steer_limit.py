@@ -34,7 +34,7 @@ from steersman.adapters.log.opening import sealed_by
 from steersman.adapters.memory import SYSTEM_CLOCK
 from steersman.adapters.postgres_log import LogDatastore, PostgresRecorder
 from steersman.adapters.sqlite_log import SqliteRecorder, open_datastore
-from steersman.application.log_port import Append, Idempotency
+from steersman.application.ports.log import Append, Idempotency
 from steersman.domain.event import Event
 
 MAX_BATCH = 256

@@ -24,8 +24,8 @@ from steersman.adapters.processes import agent_process
 from steersman.adapters.processes.agent_process import start_keeper
 from steersman.adapters.processes.bubblewrap import find_box
 from steersman.adapters.processes.kept_commands import KeptCommands
-from steersman.application.agent_port import AgentFailed, AgentUpdate, SessionRequest
 from steersman.application.effects.workshop import OPEN_SECONDS
+from steersman.application.ports.agents import AgentFailed, AgentUpdate, SessionRequest
 from steersman.tests.live_agents import (
     PATIENCE_SECONDS,
     InBackground,
@@ -44,7 +44,7 @@ import sys, time
 from pathlib import Path
 from steersman.adapters.acp.agents import AcpAgents
 from steersman.adapters.agents_file import read_agents
-from steersman.application.agent_port import (SessionRequest)
+from steersman.application.ports.agents import (SessionRequest)
 from steersman.tests.live_agents import Recorder, script
 
 directory = Path(sys.argv[1])

@@ -8,7 +8,7 @@ import pytest
 
 from steersman.adapters.acp.agents import AcpAgents
 from steersman.adapters.agents_file import AgentsFileInvalid, read_agents
-from steersman.application.agent_port import AgentFailed, SessionRequest
+from steersman.application.ports.agents import AgentFailed, SessionRequest
 from steersman.domain.facts.bad_ends import way_of
 from steersman.tests.live_agents import Recorder, agents_toml, python_agent
 

@@ -7,9 +7,9 @@ import pytest
 
 from steersman.adapters.log.numbering import Known, Wanted
 from steersman.adapters.memory import SYSTEM_CLOCK
-from steersman.application.caller import Caller
-from steersman.application.log_port import LogUnavailable, Stored
-from steersman.application.run_log import Deciding
+from steersman.application.ports.log import LogUnavailable, Stored
+from steersman.application.writer.caller import Caller
+from steersman.application.writer.run_log import Deciding
 from steersman.tests.adapters.test_writing import NOW, Faulty, Follows, House, guided, said
 
 

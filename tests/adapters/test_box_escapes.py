@@ -30,7 +30,7 @@ from steersman.adapters.processes.bubblewrap import (
 )
 from steersman.adapters.processes.homes import Homes
 from steersman.adapters.processes.surroundings import surrounded
-from steersman.application.agent_port import AgentFailed
+from steersman.application.ports.agents import AgentFailed
 
 AGENT = Path(__file__).with_name("escapes.py")
 SECRET = "the-service-s-own-secret"

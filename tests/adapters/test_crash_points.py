@@ -11,7 +11,7 @@ from steersman.adapters.log.checkpoint_file import CheckpointFile, read_notes
 from steersman.adapters.log.keys import Keyring
 from steersman.adapters.log.opening import sealed_by
 from steersman.adapters.sqlite_log import SqliteLog
-from steersman.application.log_port import Append
+from steersman.application.ports.log import Append
 from steersman.domain.event import Draft
 from steersman.domain.facts.run_records import RunErased
 from steersman.domain.kinds.catalogue import CATALOGUE

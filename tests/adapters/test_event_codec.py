@@ -11,7 +11,7 @@ import pytest
 
 from steersman.adapters.log.event_codec import Encoded, EventCodec, StoredRow, StoredText, stored_time
 from steersman.adapters.log.numbering import Known, Numbering, encode_facts
-from steersman.application.log_port import Append, Forged, Undecodable
+from steersman.application.ports.log import Append, Forged, Undecodable
 from steersman.domain.event import Draft, Event, Text, Unknown
 
 AT = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)

@@ -12,8 +12,8 @@ from eventsourcing.persistence import DataError, ProgrammingError
 
 from steersman.adapters.feed_hub import FeedHub, LiveFrame, Queue
 from steersman.adapters.memory import MemoryLog, MemoryWakeups
-from steersman.application.caller import service
-from steersman.application.log_port import LogUnavailable, Undecodable
+from steersman.application.ports.log import LogUnavailable, Undecodable
+from steersman.application.writer.caller import service
 from steersman.domain.event import Draft, Text
 from steersman.domain.facts.agent_output import MessageDelta
 from steersman.domain.kinds.catalogue import CATALOGUE

@@ -16,7 +16,7 @@ from steersman.adapters.git.repositories import GitRepositories, GitSettings
 from steersman.adapters.git.staging import Limits
 from steersman.adapters.processes.bubblewrap import find_box
 from steersman.adapters.removal import remove_tree
-from steersman.application.git_port import CommitFailed, WorkplaceLost
+from steersman.application.ports.git import CommitFailed, WorkplaceLost
 from steersman.domain.git import Commit
 
 from .conftest import AT, Scratch

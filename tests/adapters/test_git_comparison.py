@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.application.git_port import CommitFailed, Contribution
+from steersman.application.ports.git import CommitFailed, Contribution
 
 from .conftest import AT, Scratch
 from .test_git_landing import everything

@@ -14,7 +14,7 @@ import pytest
 from steersman.adapters.crash_points import POINTS, VARIABLE, UnknownPoint, with_crash_point
 from steersman.adapters.git.workplaces import finish
 from steersman.adapters.log.stored_log import unsealed
-from steersman.application.git_port import Contribution
+from steersman.application.ports.git import Contribution
 
 from .conftest import AT, Scratch
 from .test_git_landing import everything, moved

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from steersman.application.git_port import ChangedFile, RepositoryUnusable
+from steersman.application.ports.git import ChangedFile, RepositoryUnusable
 
 from .conftest import Scratch
 

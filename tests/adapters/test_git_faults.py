@@ -10,8 +10,8 @@ from dulwich.file import FileLocked
 from steersman.adapters.git.boxed import Unable
 from steersman.adapters.git.faults import typed_faults
 from steersman.adapters.git.program import GitFailed
-from steersman.application.cause import cause_of
-from steersman.application.git_port import GitConflict, RepositoryUnusable
+from steersman.application.looking.cause import cause_of
+from steersman.application.ports.git import GitConflict, RepositoryUnusable
 
 
 @typed_faults

@@ -8,7 +8,7 @@ import pytest
 
 from steersman.adapters.git.inspection import Rules
 from steersman.adapters.git.repositories import GitRepositories, GitSettings
-from steersman.application.git_port import RepositoryUnusable
+from steersman.application.ports.git import RepositoryUnusable
 
 from .conftest import Scratch
 

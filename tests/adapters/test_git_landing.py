@@ -11,7 +11,7 @@ import pytest
 
 from steersman.adapters.git.repositories import GitRepositories, GitSettings
 from steersman.adapters.processes.bubblewrap import find_box
-from steersman.application.git_port import MergeOutcome
+from steersman.application.ports.git import MergeOutcome
 
 from .conftest import Scratch
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from steersman.application.git_port import Contribution, MergeOutcome
+from steersman.application.ports.git import Contribution, MergeOutcome
 from steersman.domain.git import Commit
 
 from .conftest import AT, Scratch

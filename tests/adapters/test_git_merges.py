@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.application.git_port import Contribution, GitConflict, Integrated
+from steersman.application.ports.git import Contribution, GitConflict, Integrated
 from steersman.domain.git import Commit
 
 from .conftest import AT, Scratch

@@ -11,7 +11,7 @@ import pytest
 from steersman.adapters.git import refs as git_refs
 from steersman.adapters.git.objects import new_commit
 from steersman.adapters.git.program import Program
-from steersman.application.git_port import GitConflict
+from steersman.application.ports.git import GitConflict
 
 from .conftest import AT, Scratch
 

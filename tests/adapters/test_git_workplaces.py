@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from steersman.adapters.git.repositories import GitRepositories
-from steersman.application.git_port import GitConflict, WorkplaceLost, WorkplaceUnmade
+from steersman.application.ports.git import GitConflict, WorkplaceLost, WorkplaceUnmade
 
 from .conftest import AT, Scratch
 

@@ -12,12 +12,12 @@ from steersman.adapters.memory import SYSTEM_CLOCK
 from steersman.adapters.postgres_leases import PostgresLeases
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.processes.lock import ProcessLock
-from steersman.application.caller import Caller
 from steersman.application.driving.keep_leases import LeaseKeeper
-from steersman.application.driving.tenure import LeaseLost
-from steersman.application.driving.under_way import EffectState
-from steersman.application.log_port import Undecodable
-from steersman.application.run_log import Answering, Decision, RunLog
+from steersman.application.ports.effect_state import EffectState
+from steersman.application.ports.log import Undecodable
+from steersman.application.ports.tenure import LeaseLost
+from steersman.application.writer.caller import Caller
+from steersman.application.writer.run_log import Answering, Decision, RunLog
 from steersman.domain.event import Draft, Fact
 from steersman.domain.facts.leases import LeaseTaken
 from steersman.domain.git import Commit

@@ -17,7 +17,7 @@ from steersman.adapters.postgres_log import LogDatastore, PostgresLog, PostgresR
 from steersman.adapters.postgres_statements import native
 from steersman.adapters.schema_steps import read_steps
 from steersman.adapters.sqlite_log import SqliteLog, SqliteRecorder, open_datastore
-from steersman.application.log_port import Append
+from steersman.application.ports.log import Append
 from steersman.domain.event import Draft, Event, Text
 
 

@@ -14,7 +14,7 @@ import pytest
 from steersman.adapters.acp.agents import AcpAgents
 from steersman.adapters.agents_file import read_agents
 from steersman.adapters.processes.bubblewrap import find_box
-from steersman.application.agent_port import AgentFailed, AgentSession, SessionRequest
+from steersman.application.ports.agents import AgentFailed, AgentSession, SessionRequest
 from steersman.tests.e2e.scripted_model import CLOSING, ScriptedModel, opencode_agent
 from steersman.tests.live_agents import Recorder, agents_toml
 

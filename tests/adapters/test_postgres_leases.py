@@ -14,8 +14,8 @@ import pytest
 from steersman.adapters.postgres_leases import PostgresLeases
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.processes.lock import ProcessLock
-from steersman.application.lease_port import Standing
-from steersman.application.log_port import Fence, Fenced, LogUnavailable
+from steersman.application.ports.leases import Standing
+from steersman.application.ports.log import Fence, Fenced, LogUnavailable
 from steersman.tests import live_agents
 from steersman.tests.contracts.facts import CATALOGUE, append, note
 

@@ -13,7 +13,7 @@ from steersman.adapters.log.event_codec import EventCodec
 from steersman.adapters.log.sequencer import UNOBSERVED, Observer, Sequencer, Waiting, ignore
 from steersman.adapters.log.stored_log import Commit, StoredLog
 from steersman.adapters.memory import MemoryRecorder
-from steersman.application.log_port import LogUnavailable
+from steersman.application.ports.log import LogUnavailable
 from steersman.tests.contracts.facts import CATALOGUE, append, note
 from steersman.tests.live_agents import PATIENCE_SECONDS, wait_until
 

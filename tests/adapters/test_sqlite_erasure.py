@@ -16,7 +16,7 @@ from steersman.adapters.log.rows import DELETE_TEXTS, TEXT_COLUMNS
 from steersman.adapters.schema_steps import read_steps
 from steersman.adapters.sqlite_backup import copy_database
 from steersman.adapters.sqlite_log import LOCK_TIMEOUT_SECONDS, SqliteLog, SqliteRecorder
-from steersman.application.log_port import Append
+from steersman.application.ports.log import Append
 from steersman.domain.event import Draft, Event, Text
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

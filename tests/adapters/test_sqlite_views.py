@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from steersman.adapters.sqlite_views import SqliteViews
-from steersman.application.project_views import Changes
+from steersman.application.views.project_views import Changes
 
 RUNS = 8
 ROWS = 60

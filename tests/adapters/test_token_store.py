@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from steersman.adapters.token_store import NoSuchToken, SqliteTokens, TokenStore, digest, open_tokens
-from steersman.application.log_port import LogUnavailable
+from steersman.application.ports.log import LogUnavailable
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -19,10 +19,10 @@ from steersman.adapters.log.stored_log import StoredLog
 from steersman.adapters.memory import SYSTEM_CLOCK, MemoryLog, MemoryRecorder
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.sqlite_log import SqliteLog
-from steersman.application import states
-from steersman.application.caller import Answer, Caller, IdempotencyKey, service
-from steersman.application.log_port import AlreadyAnswered, Append, Conflict, Fence, Fenced, LogUnavailable, Stored
-from steersman.application.run_log import Deciding, RunLog, written_versions
+from steersman.application.ports.log import AlreadyAnswered, Append, Conflict, Fence, Fenced, LogUnavailable, Stored
+from steersman.application.writer import states
+from steersman.application.writer.caller import Answer, Caller, IdempotencyKey, service
+from steersman.application.writer.run_log import Deciding, RunLog, written_versions
 from steersman.domain.event import Draft, Fact, Text
 from steersman.domain.facts.agent_output import MessageDelta
 from steersman.domain.facts.assembly import WorkflowStep

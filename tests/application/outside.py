@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from steersman.application.agent_port import (
+from steersman.application.ports.agents import (
     AgentFailed,
     AgentInfo,
     AgentUpdate,
@@ -15,7 +15,7 @@ from steersman.application.agent_port import (
     TurnEnded,
     TurnObserver,
 )
-from steersman.application.git_port import (
+from steersman.application.ports.git import (
     ChangedFile,
     CommitFailed,
     Contribution,
@@ -28,8 +28,8 @@ from steersman.application.git_port import (
     WorkplaceState,
     WorkplaceUnmade,
 )
-from steersman.application.log_port import Append, EventLog, LogUnavailable, Proposal
-from steersman.application.ports import CommandResult
+from steersman.application.ports.log import Append, EventLog, LogUnavailable, Proposal
+from steersman.application.ports.outside import CommandResult
 from steersman.domain.event import Fact
 from steersman.domain.git import Commit
 from steersman.domain.work.workers import Fingerprint

@@ -7,15 +7,15 @@ from typing import Any
 from uuid import uuid4
 
 from steersman.adapters.memory import MemoryLog, MemoryRecorder, MemoryWakeups
-from steersman.application import steer
-from steersman.application.caller import Caller
+from steersman.application.commands import steer
+from steersman.application.commands.review_assembly import review_assembly
 from steersman.application.driving.back_off import BackOff
 from steersman.application.driving.drive_runs import Driver
 from steersman.application.effects.carry_out import carry_out
 from steersman.application.effects.workshop import Workshop
-from steersman.application.log_port import LogUnavailable
-from steersman.application.review_assembly import review_assembly
-from steersman.application.run_log import RunLog
+from steersman.application.ports.log import LogUnavailable
+from steersman.application.writer.caller import Caller
+from steersman.application.writer.run_log import RunLog
 from steersman.domain.event import Event, Fact
 from steersman.domain.facts.child_run import ChildRun
 from steersman.domain.facts.directive import Directive

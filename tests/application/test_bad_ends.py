@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from steersman.application.agent_port import AgentFailed, AgentUpdate, SessionRequest, TurnEnded, TurnObserver
 from steersman.application.effects import child_workplace, pause_worker
 from steersman.application.effects.carry_out import carry_out
 from steersman.application.effects.record_turn import RECORD_BYTES
+from steersman.application.ports.agents import AgentFailed, AgentUpdate, SessionRequest, TurnEnded, TurnObserver
 from steersman.domain.facts.assembly import AssemblyBlocked, StallDetected, SubtaskRedispatched
 from steersman.domain.facts.bad_ends import WAYS
 from steersman.domain.facts.child_run import (

@@ -2,9 +2,9 @@
 
 import pytest
 
-from steersman.application.agent_port import AgentUpdate, TurnObserver
-from steersman.application.explain_run import explain
-from steersman.application.review_assembly import review_assembly
+from steersman.application.commands.review_assembly import review_assembly
+from steersman.application.ports.agents import AgentUpdate, TurnObserver
+from steersman.application.queries.explain_run import explain
 from steersman.domain.facts.assembly import AssemblyStarted, BaseMoved, MergePrepared, ReviewRequested
 from steersman.domain.runs.review import HeadMoved, ReviewAssembly
 from steersman.tests.application.outside import Session

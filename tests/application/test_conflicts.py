@@ -1,7 +1,7 @@
 """What two children changed in the same places is shown to whoever decides, builds on it, or is asked to revise it."""
 
-from steersman.application.agent_port import AgentUpdate, TurnObserver
-from steersman.application.explain_run import explain
+from steersman.application.ports.agents import AgentUpdate, TurnObserver
+from steersman.application.queries.explain_run import explain
 from steersman.domain.facts.assembly import ConflictAutoResolved, ReviewRequested
 from steersman.domain.facts.child_run import BaseRebuilt, WorktreePrepared
 from steersman.tests.application.outside import Session

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
-from steersman.application.caller import Answer
+from steersman.application.commands.retry_run import AGAIN, Ids, retry_run
 from steersman.application.effects import child_workplace
-from steersman.application.retry_run import AGAIN, Ids, retry_run
+from steersman.application.ports.agents import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
+from steersman.application.writer.caller import Answer
 from steersman.domain.facts.assembly import ReviewRequested, WorkLeftOut
 from steersman.domain.facts.child_run import (
     AssembleReady,

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
 from steersman.application.driving import drive_runs
 from steersman.application.driving.back_off import BackOff
 from steersman.application.driving.rounds import MAX_ROUNDS, Rounds
 from steersman.application.effects import end_turn, pause_worker
-from steersman.application.log_port import Undecodable
+from steersman.application.ports.agents import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
+from steersman.application.ports.log import Undecodable
 from steersman.domain.facts.asking import AnswerDelivered
 from steersman.domain.facts.child_run import Paused, ProcessesKilled, RunFailed, TurnOpened
 from steersman.domain.facts.directive import RevisionExecution

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from steersman.application.agent_port import AgentUpdate, TurnEnded, TurnObserver
-from steersman.application.caller import SERVICE, Caller
-from steersman.application.change_project import change_project
-from steersman.application.delete_project import go_on
+from steersman.application.commands.change_project import change_project
+from steersman.application.commands.delete_project import go_on
+from steersman.application.commands.end_run import cancel_run, delete_run
 from steersman.application.effects import record_turn
-from steersman.application.end_run import cancel_run, delete_run
-from steersman.application.log_port import LogUnavailable, Undecodable
-from steersman.application.register_project import load_project
+from steersman.application.ports.agents import AgentUpdate, TurnEnded, TurnObserver
+from steersman.application.ports.log import LogUnavailable, Undecodable
+from steersman.application.writer.caller import SERVICE, Caller
+from steersman.application.writer.projects import load_project
 from steersman.domain.event import Fact, Text, map_texts
 from steersman.domain.facts.agent_output import MessageDelta
 from steersman.domain.facts.child_run import RunCancelled

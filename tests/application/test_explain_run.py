@@ -1,10 +1,9 @@
 """What `explain` says of a run, at the moments at which somebody asks."""
 
-from steersman.application.driving.places import PlaceHolder
-from steersman.application.driving.under_way import EffectState
 from steersman.application.effects.carry_out import carry_out
-from steersman.application.explain_run import Explanation, explain
-from steersman.application.lease_port import Holder
+from steersman.application.ports.effect_state import EffectState, PlaceHolder
+from steersman.application.ports.leases import Holder
+from steersman.application.queries.explain_run import Explanation, explain
 from steersman.domain.process.dispatch import advance
 from steersman.domain.process.effects import PauseWorker, next_effects
 from steersman.domain.runs import review

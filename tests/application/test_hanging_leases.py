@@ -8,10 +8,10 @@ import pytest
 
 from steersman.adapters.memory import SYSTEM_CLOCK, MemoryLog
 from steersman.application.driving.keep_leases import LeaseKeeper
-from steersman.application.driving.tenure import LeaseLost
-from steersman.application.driving.under_way import EffectState
-from steersman.application.lease_port import Holder, Standing
-from steersman.application.run_log import RunLog
+from steersman.application.ports.effect_state import EffectState
+from steersman.application.ports.leases import Holder, Standing
+from steersman.application.ports.tenure import LeaseLost
+from steersman.application.writer.run_log import RunLog
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.tests.live_agents import PATIENCE_SECONDS, wait_until
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from steersman.application.agent_port import TurnObserver
-from steersman.application.caller import Caller
 from steersman.application.driving import advancing, drive_runs
 from steersman.application.driving.back_off import LONGEST_REST_SECONDS, BackOff
 from steersman.application.driving.under_way import UnderWay
-from steersman.application.explain_run import explain
-from steersman.application.git_port import RepositoryUnusable
-from steersman.application.lease_port import Holder
+from steersman.application.ports.agents import TurnObserver
+from steersman.application.ports.git import RepositoryUnusable
+from steersman.application.ports.leases import Holder
+from steersman.application.queries.explain_run import explain
+from steersman.application.writer.caller import Caller
 from steersman.domain.event import Text
 from steersman.domain.facts.assembly import AssemblyFailed
 from steersman.domain.facts.held import EffectHeld, EffectReleased, EffectRetried

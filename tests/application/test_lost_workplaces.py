@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
-from steersman.application.git_port import WorkplaceState
+from steersman.application.ports.agents import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
+from steersman.application.ports.git import WorkplaceState
 from steersman.domain.facts.child_run import RunFailed, SessionOpened, TreeCommitted, TurnInterrupted, TurnOpened
 from steersman.domain.process.dispatch import advance
 from steersman.tests.application.outside import Session, writes_its_part

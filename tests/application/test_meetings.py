@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from steersman.application.agent_port import AgentFailed, SessionRequest, TurnObserver
 from steersman.application.driving import drive_runs
 from steersman.application.effects import pause_worker
 from steersman.application.effects.carry_out import carry_out
 from steersman.application.effects.workshop import Closing
-from steersman.application.git_port import WorkplaceState
-from steersman.application.log_port import LogUnavailable
+from steersman.application.ports.agents import AgentFailed, SessionRequest, TurnObserver
+from steersman.application.ports.git import WorkplaceState
+from steersman.application.ports.log import LogUnavailable
 from steersman.domain.facts.child_run import Paused
 from steersman.domain.process.dispatch import advance
 from steersman.domain.process.effects import (

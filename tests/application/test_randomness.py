@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from steersman.application.randomness import DRAWN_BYTES, Randomness
+from steersman.application.writer.randomness import DRAWN_BYTES, Randomness
 
 
 def test_what_is_taken_is_as_much_as_was_asked_for_however_much_is_left() -> None:

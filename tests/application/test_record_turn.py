@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steersman.application.agent_port import AgentFailed, AgentUpdate, PermissionAsked
-from steersman.application.driving.tenure import Alone
+from steersman.application.commands.end_run import cancel_run, delete_run
 from steersman.application.effects import record_turn
 from steersman.application.effects.record_turn import PIECE_BYTES, RECORD_BYTES, TurnRecorder
-from steersman.application.end_run import cancel_run, delete_run
-from steersman.application.log_port import LogUnavailable
-from steersman.application.run_log import RunLog
+from steersman.application.ports.agents import AgentFailed, AgentUpdate, PermissionAsked
+from steersman.application.ports.log import LogUnavailable
+from steersman.application.ports.tenure import Alone
+from steersman.application.writer.run_log import RunLog
 from steersman.domain.event import Event
 from steersman.domain.facts.agent_output import MessageDelta, OutputTruncated, ToolCalled, ToolOutput
 from steersman.domain.facts.run import CoordinatorStarted, Run

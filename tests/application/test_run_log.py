@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from steersman.application.caller import Answer, IdempotencyKey
-from steersman.application.log_port import AlreadyAnswered, Conflict, LogUnavailable
-from steersman.application.run_log import MAX_ATTEMPTS, RunLog, read_versions, written_versions
+from steersman.application.ports.log import AlreadyAnswered, Conflict, LogUnavailable
+from steersman.application.writer.caller import Answer, IdempotencyKey
+from steersman.application.writer.run_log import MAX_ATTEMPTS, RunLog, read_versions, written_versions
 from steersman.domain.event import Draft
 from steersman.domain.facts.assembly import WorkflowStep
 from steersman.domain.facts.run import Run

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from steersman.application.driving.under_way import UnderWay
-from steersman.application.ports import CommandResult
+from steersman.application.ports.outside import CommandResult
 from steersman.domain.facts.assembly import AssemblyBlocked
 from steersman.domain.facts.child_run import ChildRun
 from steersman.domain.facts.directive import SteeringReceived

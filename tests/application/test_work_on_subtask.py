@@ -2,8 +2,8 @@
 
 import pytest
 
-from steersman.application.agent_port import AgentFailed, AgentUpdate, TurnObserver
 from steersman.application.effects import child_workplace
+from steersman.application.ports.agents import AgentFailed, AgentUpdate, TurnObserver
 from steersman.domain.event import Event
 from steersman.domain.facts.agent_output import ToolCalled, ToolReturned
 from steersman.domain.facts.child_run import RunFailed, SessionOpened, TurnInterrupted, TurnOpened

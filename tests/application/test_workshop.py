@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from steersman.application.agent_port import AgentFailed, SessionRequest
 from steersman.application.effects import workshop
 from steersman.application.effects.workshop import StillOpening
+from steersman.application.ports.agents import AgentFailed, SessionRequest
 from steersman.tests.application.outside import ScriptedAgents, Session
 from steersman.tests.application.service import Service, part
 from steersman.tests.live_agents import PATIENCE_SECONDS, InBackground, wait_until

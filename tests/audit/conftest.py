@@ -26,7 +26,7 @@ from steersman.adapters.log.sealing import chain
 from steersman.adapters.log.sequenced_log import SequencedLog
 from steersman.adapters.postgres_log import LogDatastore, PostgresLog, PostgresRecorder
 from steersman.adapters.sqlite_log import SqliteLog, SqliteRecorder, open_datastore
-from steersman.application.verdict import Verdict
+from steersman.application.ports.verdict import Verdict
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.tests.audit.outsider.tables import TABLES, Tables
 from steersman.tests.audit.outsider.verifier.bundles import verify_bundle

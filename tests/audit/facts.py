@@ -6,7 +6,7 @@ from typing import Literal
 from uuid import uuid4
 
 from steersman.adapters.log.stored_log import StoredLog
-from steersman.application.log_port import Append
+from steersman.application.ports.log import Append
 from steersman.domain.event import Draft, Event, Text
 from steersman.domain.facts.agent_output import MessageDelta
 from steersman.domain.facts.child_run import TurnStarted, output_stream

@@ -19,7 +19,7 @@ from steersman.adapters.log.keys import new_keys
 from steersman.adapters.log.signed_note import verifier_key
 from steersman.adapters.postgres_views import PostgresViews
 from steersman.adapters.sqlite_views import SqliteViews
-from steersman.application.project_views import catch_up
+from steersman.application.views.project_views import catch_up
 from steersman.ops.audit_command import command
 from steersman.projections import outstanding_directives
 from steersman.tests.audit.conftest import World, attack_bundle

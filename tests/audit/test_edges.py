@@ -15,7 +15,7 @@ from steersman.adapters.log.keys import KeysRefused
 from steersman.adapters.log.merkle import leaf_hash
 from steersman.adapters.log.opening import accept_restore, rotate_key
 from steersman.adapters.memory import SYSTEM_CLOCK
-from steersman.application.log_port import LogRolledBack
+from steersman.application.ports.log import LogRolledBack
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import put, said, steered, unsteered
 

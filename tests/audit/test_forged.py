@@ -13,8 +13,8 @@ from steersman.adapters.log.checkpoint_file import CheckpointFile
 from steersman.adapters.log.opening import rotate_key
 from steersman.adapters.memory import SYSTEM_CLOCK, MemoryLog
 from steersman.adapters.sqlite_log import SqliteLog
-from steersman.application.log_port import Forged, LogTampered, LogUnavailable, Undecodable
-from steersman.application.proofs_port import OutOfRange
+from steersman.application.ports.log import Forged, LogTampered, LogUnavailable, Undecodable
+from steersman.application.ports.proofs import OutOfRange
 from steersman.domain.event import Fact
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.ops.replay import command as replay
@@ -154,7 +154,7 @@ def test_what_a_log_stores_again_is_looked_at_again(told: World) -> None:
 
 
 def _append_again(log: Any) -> Any:
-    from steersman.application.log_port import Append
+    from steersman.application.ports.log import Append
     from steersman.tests.audit.facts import AT
 
     return Append(

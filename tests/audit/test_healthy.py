@@ -16,7 +16,7 @@ from steersman.adapters.log.checkpoint_file import CheckpointFile
 from steersman.adapters.log.opening import accept_restore, rotate_key
 from steersman.adapters.log.signed_note import parse_checkpoint, sign
 from steersman.adapters.memory import SYSTEM_CLOCK
-from steersman.application.log_port import Append, Idempotency
+from steersman.application.ports.log import Append, Idempotency
 from steersman.tests.audit.conftest import Loot, World, attack_bundle
 from steersman.tests.audit.facts import AT, effect, put, received, said, steered, unsteered
 from steersman.tests.audit.test_opening import restored

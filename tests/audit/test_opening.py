@@ -20,7 +20,7 @@ from steersman.adapters.log.signed_note import key_hash, parse_checkpoint, parse
 from steersman.adapters.memory import SYSTEM_CLOCK
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.sqlite_log import SqliteLog
-from steersman.application.log_port import LogRolledBack, LogUnavailable
+from steersman.application.ports.log import LogRolledBack, LogUnavailable
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.domain.kinds.log import LogKeyRotated, LogOpened
 from steersman.tests.audit.conftest import World

@@ -13,7 +13,7 @@ from steersman.adapters.log.opening import _hand_over, _opened, rotate_key
 from steersman.adapters.log.sealing import Handover, signer_of
 from steersman.adapters.log.signed_note import endorsement, sign_text
 from steersman.adapters.memory import SYSTEM_CLOCK
-from steersman.application.verdict import Verdict
+from steersman.application.ports.verdict import Verdict
 from steersman.domain.event import Event
 from steersman.domain.kinds.log import LogKeyRotated, LogOpened
 from steersman.tests.audit.conftest import Loot, World

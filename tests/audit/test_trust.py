@@ -282,7 +282,7 @@ def test_a_log_on_a_read_only_medium_is_verified_and_nothing_is_written(tmp_path
     from contextlib import ExitStack, closing
 
     from steersman.adapters.sqlite_views import SqliteViews
-    from steersman.application.project_views import catch_up
+    from steersman.application.views.project_views import catch_up
     from steersman.projections.catalogue import VIEWS
 
     live, medium = tmp_path / "live", tmp_path / "medium"

@@ -13,7 +13,7 @@ from steersman.adapters.audit.bundle import write_bundle
 from steersman.adapters.audit.entry import Unreadable
 from steersman.adapters.audit.log import audit
 from steersman.adapters.audit.store import RunFacts, WholeLog
-from steersman.application.verdict import Verdict
+from steersman.application.ports.verdict import Verdict
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import steered, unsteered
 from steersman.tests.audit.test_tampering import found

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from steersman.application.log_port import Append, EventLog, Idempotency
+from steersman.application.ports.log import Append, EventLog, Idempotency
 from steersman.domain.event import Draft, Event, Fact, Text
 
 AT = datetime(2026, 3, 1, 12, 30, 0, 5, tzinfo=UTC)

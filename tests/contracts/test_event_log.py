@@ -8,7 +8,7 @@ import pytest
 from steersman.adapters.log.recorder import Recorder
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.sqlite_log import SqliteLog
-from steersman.application.log_port import Conflict, LogUnavailable, Undecodable
+from steersman.application.ports.log import Conflict, LogUnavailable, Undecodable
 from steersman.domain.event import Draft, Event, Text, Unknown
 
 from .conftest import Store

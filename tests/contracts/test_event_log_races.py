@@ -17,7 +17,7 @@ from steersman.adapters.log.recorder import Recorder
 from steersman.adapters.log.sequencer import Sequencer, ignore
 from steersman.adapters.log.stored_log import StoredLog
 from steersman.adapters.postgres_log import PostgresLog
-from steersman.application.log_port import AlreadyAnswered, Answered, Append, Conflict, LogUnavailable
+from steersman.application.ports.log import AlreadyAnswered, Answered, Append, Conflict, LogUnavailable
 from steersman.domain.event import Fact
 
 from .conftest import Store

@@ -12,7 +12,7 @@ import pytest
 
 from steersman.adapters.git.repositories import GitRepositories
 from steersman.adapters.processes.bubblewrap import find_box
-from steersman.application.git_port import Contribution, GitConflict, Repositories, RepositoryUnusable
+from steersman.application.ports.git import Contribution, GitConflict, Repositories, RepositoryUnusable
 
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 T = TypeVar("T")

@@ -20,10 +20,10 @@ from steersman.adapters.memory import MemoryLog
 from steersman.adapters.memory_views import MemoryViews
 from steersman.adapters.postgres_views import PostgresViews
 from steersman.adapters.sqlite_views import SqliteViews
-from steersman.application.check_views import CheckableStore, check
-from steersman.application.log_port import Append, LogUnavailable, Undecodable
-from steersman.application.ports import ViewRow
-from steersman.application.project_views import (
+from steersman.application.ports.log import Append, LogUnavailable, Undecodable
+from steersman.application.ports.outside import ViewRow
+from steersman.application.views.check_views import CheckableStore, check
+from steersman.application.views.project_views import (
     BATCH,
     QUARANTINE,
     Batches,

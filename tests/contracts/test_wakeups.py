@@ -10,7 +10,7 @@ import pytest
 
 from steersman.adapters.memory import MemoryWakeups
 from steersman.adapters.redis_wakeups import RedisWakeups
-from steersman.application.ports import Wakeups
+from steersman.application.ports.outside import Wakeups
 from steersman.tests.ports import free_port
 
 #: Far more than anything here takes.

@@ -16,7 +16,7 @@ import msgspec
 
 from steersman.adapters.log.event_codec import EventCodec
 from steersman.adapters.log.numbering import Known, Numbering, encode_facts
-from steersman.application.log_port import Append
+from steersman.application.ports.log import Append
 from steersman.domain.event import Draft, Event, Text
 from steersman.domain.kinds.catalogue import CATALOGUE
 

@@ -21,8 +21,9 @@ from steersman.adapters.git.repositories import GitRepositories
 from steersman.adapters.memory import MemoryLog, MemoryWakeups, SystemClock
 from steersman.adapters.memory_views import MemoryViews
 from steersman.adapters.token_store import open_tokens
-from steersman.application.caller import service
-from steersman.application.run_log import RunLog
+from steersman.application.views.keep_views import ViewKeeper
+from steersman.application.writer.caller import service
+from steersman.application.writer.run_log import RunLog
 from steersman.domain.event import Draft, Text
 from steersman.domain.facts.agent_output import MessageDelta
 from steersman.domain.facts.assembly import ConflictAutoResolved
@@ -37,7 +38,6 @@ from steersman.http.app import create_app
 from steersman.http.given import Services, Settings
 from steersman.http.metrics import Metrics
 from steersman.ops.connections import GuardedServer, Limits
-from steersman.ops.project_views import ViewKeeper
 
 PLAN = {"subtasks": [{"title": "Build", "scope": "All of it"}, {"title": "Test", "dependsOn": [0]}]}
 #: Short, so that tests of silence and of waiting in vain are quick; none of them measures it.

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from steersman.application.git_port import GitConflict, RepositoryUnusable
+from steersman.application.ports.git import GitConflict, RepositoryUnusable
 from steersman.http.given import Services
 
 from .conftest import git, served

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from steersman.application.log_port import Undecodable
-from steersman.application.proofs_port import OutOfRange
-from steersman.application.verdict import Finding, Verdict
+from steersman.application.ports.log import Undecodable
+from steersman.application.ports.proofs import OutOfRange
+from steersman.application.ports.verdict import Finding, Verdict
 from steersman.http.findings import Findings
 from steersman.http.given import Services
 from steersman.tests.http.conftest import served

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from steersman.application.log_port import LogUnavailable
-from steersman.application.run_log import RunLog
+from steersman.application.ports.log import LogUnavailable
+from steersman.application.writer.run_log import RunLog
 from steersman.domain.steering import follow
 from steersman.http import worker_steering
 from steersman.http.given import Services

@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from steersman.adapters.memory import MemoryLog, SystemClock
-from steersman.application.caller import Answer, Caller, IdempotencyKey
-from steersman.application.run_log import RunLog
+from steersman.application.writer.caller import Answer, Caller, IdempotencyKey
+from steersman.application.writer.run_log import RunLog
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.http.given import Services
 

@@ -14,11 +14,11 @@ from steersman.adapters.memory import MemoryLog, MemoryRecorder, MemoryWakeups, 
 from steersman.adapters.memory_views import MemoryViews
 from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.sqlite_log import SqliteLog
-from steersman.application.run_log import RunLog
+from steersman.application.views.keep_views import ViewKeeper
+from steersman.application.writer.run_log import RunLog
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.domain.work import agent_requests, turns
 from steersman.http.given import Services
-from steersman.ops.project_views import ViewKeeper
 
 from .conftest import Api, Story, own_feed, served
 

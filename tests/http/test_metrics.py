@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from steersman.application.caller import service
+from steersman.application.writer.caller import service
 from steersman.domain.event import Draft
 from steersman.domain.facts.agent_output import TurnUsage
 from steersman.domain.facts.child_run import output_stream

@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from steersman.adapters.memory import SystemClock
 from steersman.adapters.memory_views import MemoryViews
 from steersman.adapters.sqlite_log import SqliteLog
-from steersman.application.log_port import LogUnavailable
-from steersman.application.run_log import RunLog
+from steersman.application.ports.log import LogUnavailable
+from steersman.application.writer.run_log import RunLog
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.domain.steering.follow import moved
 from steersman.http.given import Counts, Services

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from steersman.application.log_port import LogUnavailable, Undecodable
+from steersman.application.ports.log import LogUnavailable, Undecodable
 from steersman.http.findings import Findings
 from steersman.http.given import Services
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from steersman.application.delete_project import go_on
+from steersman.application.commands.delete_project import go_on
+from steersman.application.views.keep_views import sweep
 from steersman.domain.event import map_texts
 from steersman.domain.process.effects import EndWorkers, EraseRun, next_effects
 from steersman.domain.work import workers
-from steersman.ops.project_views import sweep
 
 NOBODY = "f36800fd-f2f8-418c-958e-aae3e4921ba6"
 OWNERS = [

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from steersman.application.caller import service
+from steersman.application.writer.caller import service
 from steersman.domain.event import Draft
 from steersman.domain.projects.project import MemberAdded, project_stream
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from steersman.application.log_port import Undecodable
-from steersman.application.run_log import RunLog
+from steersman.application.ports.log import Undecodable
+from steersman.application.writer.run_log import RunLog
 from steersman.domain.process.effects import EndWorkers, next_effects
 from steersman.domain.runs import review
 from steersman.domain.work import workers

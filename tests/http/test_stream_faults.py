@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from steersman.application.log_port import LogUnavailable
+from steersman.application.ports.log import LogUnavailable
 from steersman.http.access import RunPlace
 from steersman.http.feed_sources import PAGE, RunSource
 from steersman.http.given import Services

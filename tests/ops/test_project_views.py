@@ -7,19 +7,19 @@ import pytest
 
 from steersman.adapters.memory import MemoryLog, MemoryWakeups
 from steersman.adapters.memory_views import MemoryViews
-from steersman.application.log_port import Append, LogUnavailable
-from steersman.application.project_views import BATCH, Head, catch_up, rebuild
-from steersman.domain.event import Draft, Fact, Text
-from steersman.domain.facts.run import CoordinatorStarted, Run
-from steersman.domain.git import Commit
-from steersman.domain.kinds.catalogue import CATALOGUE
-from steersman.ops.project_views import (
+from steersman.application.ports.log import Append, LogUnavailable
+from steersman.application.views.keep_views import (
     FIRST_REST_SECONDS,
     LONGEST_REST_SECONDS,
     TIDYING_RESTS,
     ViewKeeper,
     open_run_ids,
 )
+from steersman.application.views.project_views import BATCH, Head, catch_up, rebuild
+from steersman.domain.event import Draft, Fact, Text
+from steersman.domain.facts.run import CoordinatorStarted, Run
+from steersman.domain.git import Commit
+from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.projections.catalogue import VIEWS
 
 BROKEN = "run_list"

@@ -10,8 +10,8 @@ import pytest
 
 from steersman.adapters.memory import MemoryLog
 from steersman.adapters.memory_views import MemoryViews
-from steersman.application.log_port import Append
-from steersman.application.project_views import catch_up
+from steersman.application.ports.log import Append
+from steersman.application.views.project_views import catch_up
 from steersman.domain.event import Draft, Event, Fact, Text
 from steersman.domain.facts.agent_output import MessageDelta, ToolCalled
 from steersman.domain.facts.child_run import ChildRun, output_stream

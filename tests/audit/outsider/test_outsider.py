@@ -24,7 +24,7 @@ from steersman.adapters.log.signed_note import Checkpoint, public_bytes, sign
 from steersman.adapters.log.signed_note import verifier_key as public_key
 from steersman.adapters.postgres_log import LogDatastore, PostgresRecorder
 from steersman.adapters.sqlite_log import SqliteRecorder, open_datastore
-from steersman.application.verdict import Verdict
+from steersman.application.ports.verdict import Verdict
 from steersman.tests.audit.outsider.make_samples import SAMPLES
 from steersman.tests.audit.outsider.tables import put, read
 from steersman.tests.audit.outsider.verifier.bundles import verify_bundle
