@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from ..adapters.agents_file import AgentsFileInvalid, find_command, read_agents
+from ..adapters.processes.agents_file import AgentsFileInvalid, find_command, read_agents
 from ..application.ports.agents import AgentInfo
 from .check_agents import check_agents
 from .output import print_json, print_table

@@ -9,14 +9,14 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from ..adapters.audit.bundle import Bundle, write_bundle
-from ..adapters.audit.entry import Unreadable
 from ..adapters.audit.log import audit
-from ..adapters.audit.receipt import MAX_RECEIPT_BYTES, check_receipt, receipt_of_directive
 from ..adapters.audit.store import RunFacts, WholeLog
+from ..adapters.clock import SYSTEM_CLOCK
 from ..adapters.log.opening import accept_restore, put_back, rotate_key
 from ..adapters.log.proofs import StoredProofs, hmac_keys_of
-from ..adapters.log.signed_note import NoteInvalid, parse_checkpoint
-from ..adapters.memory import SYSTEM_CLOCK
+from ..adapters.log.receipt import MAX_RECEIPT_BYTES, check_receipt, receipt_of_directive
+from ..adapters.log_format.entry import Unreadable
+from ..adapters.log_format.signed_note import NoteInvalid, parse_checkpoint
 from ..application.ports.verdict import CHAIN, Finding, Verdict
 from .audit_sources import (
     audit_data,

@@ -19,21 +19,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..adapters.audit.log import audit
 from ..adapters.audit.store import WholeLog
-from ..adapters.log.checkpoint_file import CheckpointFile, read_notes
-from ..adapters.log.cosignature import cosigned_at, parse_witness
-from ..adapters.log.event_codec import EventCodec
-from ..adapters.log.keys import HMAC_KEY_BYTES, Keyring, KeysRefused, key_id
-from ..adapters.log.merkle import subtree_root
+from ..adapters.clock import SYSTEM_CLOCK
 from ..adapters.log.opening import NothingToAccept
 from ..adapters.log.proofs import hmac_keys_of
 from ..adapters.log.sealing import Unsealed
-from ..adapters.log.signed_note import MAX_NOTE_CHARACTERS, NoteInvalid, parse_checkpoint
 from ..adapters.log.stored_log import StoredLog
-from ..adapters.memory import SYSTEM_CLOCK, MemoryWakeups
-from ..adapters.postgres_log import LogDatastore, PostgresRecorder
-from ..adapters.postgres_views import PostgresViews
-from ..adapters.sqlite_log import SqliteRecorder, open_datastore
-from ..adapters.sqlite_views import SqliteViews
+from ..adapters.log_format.checkpoint_file import CheckpointFile, read_notes
+from ..adapters.log_format.cosignature import cosigned_at, parse_witness
+from ..adapters.log_format.event_codec import EventCodec
+from ..adapters.log_format.keys import HMAC_KEY_BYTES, Keyring, KeysRefused, key_id
+from ..adapters.log_format.merkle import subtree_root
+from ..adapters.log_format.signed_note import MAX_NOTE_CHARACTERS, NoteInvalid, parse_checkpoint
+from ..adapters.stores.memory import MemoryWakeups
+from ..adapters.stores.postgres_log import LogDatastore, PostgresRecorder
+from ..adapters.stores.postgres_views import PostgresViews
+from ..adapters.stores.sqlite_log import SqliteRecorder, open_datastore
+from ..adapters.stores.sqlite_views import SqliteViews
 from ..application.ports.log import LogUnavailable, Proposal, Stored, Tell
 from ..application.ports.verdict import Finding, Verdict, rests_on
 from ..application.views.check_views import check

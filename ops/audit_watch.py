@@ -9,7 +9,7 @@ from typing import Any, cast
 import click
 
 from ..adapters.audit.witness import Alarming, RemoteLog, Unusable, Watcher
-from ..adapters.memory import SYSTEM_CLOCK
+from ..adapters.clock import SYSTEM_CLOCK
 from ..application.ports.verdict import EXIT_CODES
 from .client import Client
 from .output import note, print_json

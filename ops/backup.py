@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ..adapters.sqlite_backup import copy_database, sync
+from ..adapters.stores.sqlite_backup import copy_database, sync
 from .output import note
 from .refused import Refused
 from .settings import Settings, data_option, read_settings

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..adapters.agents_file import Isolation
+from ..adapters.processes.agents_file import Isolation
 from .refused import Refused
 
 END_SECONDS = 20.0

@@ -14,13 +14,13 @@ import msgspec
 import psycopg
 import redis
 
-from ..adapters import postgres_schema
-from ..adapters.audit.entry import Bad
-from ..adapters.log.checkpoint_file import CheckpointFile
-from ..adapters.log.keys import Keyring, KeysRefused
 from ..adapters.log.opening import put_back
 from ..adapters.log.sealing import REMEDY
+from ..adapters.log_format.checkpoint_file import CheckpointFile
+from ..adapters.log_format.entry import Bad
+from ..adapters.log_format.keys import Keyring, KeysRefused
 from ..adapters.processes.bubblewrap import find_program
+from ..adapters.stores import postgres_schema
 from .agent_places import room_for_agents
 from .agents_command import agents_option, agents_shown
 from .audit_sources import reading

@@ -8,10 +8,10 @@ from uuid import uuid4
 
 from ..adapters.acp.agents import AcpAgents
 from ..adapters.git.repositories import GitRepositories
-from ..adapters.postgres_leases import PostgresLeases
 from ..adapters.processes.kept_commands import KeptCommands
 from ..adapters.processes.lock import ProcessLock
 from ..adapters.signal_files import SignalDirectory
+from ..adapters.stores.postgres_leases import PostgresLeases
 from ..application.driving.drive_runs import Driver
 from ..application.driving.keep_leases import LeaseKeeper
 from ..application.driving.rounds import Round

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from uuid import uuid4
 
-from ..adapters.postgres_leases import PostgresLeases
+from ..adapters.stores.postgres_leases import PostgresLeases
 from ..application.ports.log import LogUnavailable
 from .refused import Refused
 

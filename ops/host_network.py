@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from ..adapters.agents_file import KnownAgents
+from ..adapters.processes.agents_file import KnownAgents
 from ..adapters.processes.box import Box, CommandTooLong, Inside, run
 from .refused import Refused
 from .settings import Settings

@@ -8,8 +8,8 @@ from typing import TypeVar
 import click
 import psycopg
 
-from ..adapters import postgres_schema, sqlite_schema
-from ..adapters.schema_steps import Applied, Phase, SchemaUnfit, read_steps
+from ..adapters.stores import postgres_schema, sqlite_schema
+from ..adapters.stores.schema_steps import Applied, Phase, SchemaUnfit, read_steps
 from .data_dir import alone_in, prepare_data_dir
 from .output import print_json, print_table
 from .refused import Refused

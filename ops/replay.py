@@ -9,7 +9,7 @@ import msgspec
 from ..adapters.audit.log import audit
 from ..adapters.audit.store import WholeLog
 from ..adapters.log.proofs import hmac_keys_of
-from ..adapters.memory import MemoryWakeups
+from ..adapters.stores.memory import MemoryWakeups
 from ..application.ports.log import LogUnavailable
 from ..application.views.check_views import Checked, check
 from ..application.views.project_views import catch_up, rebuild

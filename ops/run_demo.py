@@ -11,9 +11,9 @@ from subprocess import Popen
 import click
 import msgspec
 
-from ..adapters.agents_file import Isolation
+from ..adapters.processes.agents_file import Isolation
 from ..adapters.processes.bubblewrap import BoxUnusable, box_problem, find_box
-from ..adapters.token_store import open_tokens
+from ..adapters.stores.token_store import open_tokens
 from .child_service import serving
 from .client import Client
 from .data_dir import prepare_data_dir

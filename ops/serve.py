@@ -16,7 +16,7 @@ import click
 import structlog
 import uvicorn
 
-from ..adapters.token_store import TokenStore
+from ..adapters.stores.token_store import TokenStore
 from ..application.ports.log import LogUnavailable
 from .agent_places import files_wanted, room_for_agents
 from .agents_command import agents_option

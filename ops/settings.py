@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from ..adapters.agents_file import Isolation
+from ..adapters.processes.agents_file import Isolation
 from ..domain.facts.agent_output import MAX_TURN_BYTES
 from .refused import Refused
 

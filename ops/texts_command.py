@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from ..adapters.memory import MemoryWakeups
+from ..adapters.stores.memory import MemoryWakeups
 from ..application.ports.log import EventLog, LogUnavailable, Undecodable
 from .output import print_json
 from .refused import Refused

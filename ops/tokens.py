@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from ..adapters.token_store import IssuedToken, NoSuchToken, Scope, TokenStore, open_tokens
+from ..adapters.stores.token_store import IssuedToken, NoSuchToken, Scope, TokenStore, open_tokens
 from ..application.ports.log import LogUnavailable
 from .data_dir import prepare_data_dir
 from .output import print_json, print_table

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from ..adapters.sqlite_backup import sync
+from ..adapters.stores.sqlite_backup import sync
 from .refused import Refused
 
 STANDARD_OUTPUT = Path("-")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal, Self
 
 from ...application.ports.agents import AgentFailed, AgentInfo, SessionRequest
-from ..agents_file import AgentCommand, AgentNotConfigured, KnownAgents, agent_environment, find_command
 from ..processes.agent_process import AgentProcess
+from ..processes.agents_file import AgentCommand, AgentNotConfigured, KnownAgents, agent_environment, find_command
 from ..processes.box import Bare, Box
 from ..processes.homes import Homes
 from ..processes.proxy import Door

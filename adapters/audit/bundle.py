@@ -6,9 +6,9 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from ..log.event_codec import StoredText
-from ..log.merkle import NoHash
-from .entry import Bad, Entry, Unreadable, bad
+from ..log_format.entry import Bad, Entry, Unreadable, bad
+from ..log_format.event_codec import StoredText
+from ..log_format.merkle import NoHash
 from .log import End, Opening, Progress, Source
 
 FORMAT = "steersman-audit@v1"

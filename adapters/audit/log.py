@@ -7,10 +7,10 @@ import msgspec
 
 from ...application.ports.log import LogUnavailable
 from ...application.ports.verdict import CHAIN, Finding, Label, Verdict, rests_on
-from ..log.merkle import Edge, NoHash, edge_root, grow, proves_consistency, proves_inclusion
-from ..log.signed_note import Checkpoint, NoteInvalid, bytes_of, parse_checkpoint, parse_verifier_key
-from ..log.tree_heads import parse_tree_head
-from .entry import Bad, Checked, Entry, Unreadable, bad, check_entry, no_hash
+from ..log_format.entry import Bad, Checked, Entry, Unreadable, bad, check_entry, no_hash
+from ..log_format.merkle import Edge, NoHash, edge_root, grow, proves_consistency, proves_inclusion
+from ..log_format.signed_note import Checkpoint, NoteInvalid, bytes_of, parse_checkpoint, parse_verifier_key
+from ..log_format.tree_heads import parse_tree_head
 from .pinned_prefix import PinnedPrefix
 from .signers import Signers
 from .steering import Steering

@@ -7,7 +7,7 @@ may name it; once all of them were named, the root of the smaller tree is known 
 
 from collections.abc import Sequence
 
-from ..log.merkle import Edge, edge_root, inclusion_path, node_hash
+from ..log_format.merkle import Edge, edge_root, inclusion_path, node_hash
 
 
 class PinnedPrefix:

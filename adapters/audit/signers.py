@@ -7,9 +7,10 @@ from typing import TypeVar
 import msgspec
 
 from ...domain.kinds.log import LOG_STREAM, LogKeyRotated, LogOpened
-from ..log.head import FIRST_MAC
-from ..log.keys import key_id
-from ..log.signed_note import (
+from ..log_format.entry import Checked, Unreadable, bad
+from ..log_format.head import FIRST_MAC
+from ..log_format.keys import key_id
+from ..log_format.signed_note import (
     Checkpoint,
     NoteInvalid,
     bytes_of,
@@ -20,7 +21,6 @@ from ..log.signed_note import (
     signers,
     verifier_key,
 )
-from .entry import Checked, Unreadable, bad
 
 Named = TypeVar("Named", LogOpened, LogKeyRotated)
 

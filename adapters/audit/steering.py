@@ -8,7 +8,7 @@ import msgspec
 from ...application.ports.verdict import MAX_STEPS, SteeringStep
 from ...domain.facts.child_run import Paused, ProcessesKilled, Resumed
 from ...domain.facts.directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
-from .entry import Checked, bad
+from ..log_format.entry import Checked, bad
 
 #: The facts that say that a correction has had an effect. Each names the receipt that it is of.
 EFFECTS = frozenset(kind.TOPIC for kind in (RevisionExecution, Paused, Resumed, ProcessesKilled))

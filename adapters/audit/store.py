@@ -10,14 +10,14 @@ import msgspec
 
 from ...application.ports.log import LogTampered
 from ...domain.kinds.log import LogKeyRotated, LogOpened
-from ..log.checkpoint_file import read_notes
-from ..log.event_codec import Envelope
-from ..log.head import FIRST_MAC, Head, Signer
-from ..log.merkle import STORED_LEVELS, Edge, consistency_path, edge_root, grow, inclusion_path, subtree_root
-from ..log.sealing import Ring
-from ..log.signed_note import Checkpoint, NoteInvalid, base64_of, bytes_of, key_hash, parse_checkpoint, signers
-from ..log.tree_heads import sign_tree_head
-from .entry import Entry, Unreadable, bad
+from ..log_format.checkpoint_file import read_notes
+from ..log_format.entry import Entry, Unreadable, bad
+from ..log_format.event_codec import Envelope
+from ..log_format.head import FIRST_MAC, Head, Signer
+from ..log_format.keys import Ring
+from ..log_format.merkle import STORED_LEVELS, Edge, consistency_path, edge_root, grow, inclusion_path, subtree_root
+from ..log_format.signed_note import Checkpoint, NoteInvalid, base64_of, bytes_of, key_hash, parse_checkpoint, signers
+from ..log_format.tree_heads import sign_tree_head
 from .log import End, Opening
 from .tree_ends import RowRecorder, TreeEnds
 

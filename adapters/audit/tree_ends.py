@@ -10,10 +10,10 @@ from typing import Literal, Protocol, cast
 
 import msgspec
 
-from ..log.event_codec import StoredRow
-from ..log.head import Head
-from ..log.merkle import Edge, edge_root, grow, leaf_hash
-from .entry import bad
+from ..log_format.entry import bad
+from ..log_format.event_codec import StoredRow
+from ..log_format.head import Head
+from ..log_format.merkle import Edge, edge_root, grow, leaf_hash
 
 PAGE = 500
 

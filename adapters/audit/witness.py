@@ -16,10 +16,10 @@ import msgspec
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from ..log.checkpoint_file import read_notes
-from ..log.cosignature import Witness, cosign
-from ..log.merkle import proves_consistency
-from ..log.signed_note import (
+from ..log_format.checkpoint_file import read_notes
+from ..log_format.cosignature import Witness, cosign
+from ..log_format.merkle import proves_consistency
+from ..log_format.signed_note import (
     Checkpoint,
     NoteInvalid,
     bytes_of,

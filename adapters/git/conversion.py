@@ -7,8 +7,8 @@ from pathlib import Path
 
 from dulwich.refs import Ref
 
-from ..crash_points import reached
 from ..removal import remove_tree
+from ..stores.crash_points import reached
 from .boxed import Boxed
 from .configuration import behaviour, content
 from .inside.shell import make_git_directory

@@ -14,8 +14,8 @@ from dulwich.reflog import format_reflog_line
 from dulwich.refs import Ref
 
 from ...application.ports.git import MergeOutcome
-from ..crash_points import reached
 from ..processes.box import Mount
+from ..stores.crash_points import reached
 from .boxed import Boxed, Unable
 from .configuration import behaviour, content, written
 from .index_lock import IndexLock, LockHeld

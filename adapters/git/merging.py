@@ -6,8 +6,8 @@ from datetime import datetime
 import msgspec
 from dulwich.refs import Ref
 
-from ..crash_points import reached
 from ..processes.box import Mount
+from ..stores.crash_points import reached
 from .boxed import Answered, Boxed, missing
 from .configuration import content, written
 from .inspection import Opened

@@ -11,8 +11,8 @@ from dulwich.refs import Ref
 
 from ...application.ports.git import CommitFailed
 from ...domain.git import Commit
-from ..crash_points import reached
 from ..processes.box import Mount
+from ..stores.crash_points import reached
 from .boxed import Answered, Boxed, Unable, missing
 from .configuration import behaviour, written
 from .faults import agents_doing

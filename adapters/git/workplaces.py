@@ -15,9 +15,9 @@ import msgspec
 from dulwich.refs import Ref
 
 from ...application.ports.git import GitConflict, WorkplaceState, WorkplaceUnmade
-from ..crash_points import reached
 from ..processes.box import Mount
 from ..removal import remove_tree
+from ..stores.crash_points import reached
 from .boxed import Boxed, Unable
 from .configuration import Behaviour, behaviour, origin, written
 from .faults import is_the_machines

@@ -13,11 +13,10 @@ from typing import Literal, Protocol, cast
 import msgspec
 
 from ...domain.kinds.log import LOG_STREAM, LogKeyRotated, LogOpened
-from .event_codec import Envelope, StoredRow
-from .head import FIRST_MAC
-from .keys import KeysRefused
-from .merkle import leaf_hash
-from .sealing import Ring
+from ..log_format.event_codec import Envelope, StoredRow
+from ..log_format.head import FIRST_MAC
+from ..log_format.keys import KeysRefused, Ring
+from ..log_format.merkle import leaf_hash
 
 PAGE = 500
 

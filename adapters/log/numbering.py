@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from ...application.ports.log import Answered, AnswerKey, Append, Conflict, Idempotency, Proposal
-from .event_codec import (
+from ..log_format.event_codec import (
     ENVELOPE_VERSION,
     Encoded,
     Envelope,
@@ -15,8 +15,8 @@ from .event_codec import (
     refuse_unstorable,
     stored_time,
 )
-from .head import Head
-from .merkle import Node, grow, leaf_hash
+from ..log_format.head import Head
+from ..log_format.merkle import Node, grow, leaf_hash
 
 
 class Wanted(msgspec.Struct):

@@ -10,14 +10,12 @@ from ...application.ports.log import Append, LogUnavailable, Stored, Undecodable
 from ...application.ports.outside import Clock
 from ...domain.event import Draft, Event
 from ...domain.kinds.log import LOG_STREAM, LogKeyRotated, LogOpened
-from .checkpoint_file import TAIL_BYTES, CheckpointFile, read_notes
-from .event_codec import EventCodec
-from .head import FIRST_MAC, Head, Signer
-from .keys import Keyring, KeysRefused, LogKeys
-from .merkle import NoHash, edge_root, subtree_root
-from .recorder import Recorder
-from .sealing import Handover, RolledBack, Sealed, Sealing, signer_of
-from .signed_note import (
+from ..log_format.checkpoint_file import TAIL_BYTES, CheckpointFile, read_notes
+from ..log_format.event_codec import EventCodec
+from ..log_format.head import FIRST_MAC, Head, Signer
+from ..log_format.keys import Keyring, KeysRefused, LogKeys
+from ..log_format.merkle import NoHash, edge_root, subtree_root
+from ..log_format.signed_note import (
     Checkpoint,
     NoteInvalid,
     base64_of,
@@ -28,6 +26,8 @@ from .signed_note import (
     sign_text,
     signers,
 )
+from .recorder import Recorder
+from .sealing import Handover, RolledBack, Sealed, Sealing, signer_of
 from .stored_log import Opens
 from .writing import Writing
 

@@ -13,13 +13,13 @@ from ...domain.kinds.log import LogKeyRotated
 from ..audit.log import audit
 from ..audit.store import EntryRecorder, RunFacts
 from ..audit.tree_ends import TreeEnds
-from .event_codec import Envelope, StoredRow
-from .head import Head
-from .keys import KeysRefused
-from .merkle import NoHash, consistency_path, inclusion_path, leaf_hash, proves_inclusion, subtree_root
-from .sealing import UNSEALED, Ring, Sealing
-from .signed_note import NoteInvalid, Proof, base64_of, bytes_of, parse_checkpoint, proof_text, verifier_key
-from .tree_heads import sign_tree_head
+from ..log_format.event_codec import Envelope, StoredRow
+from ..log_format.head import Head
+from ..log_format.keys import KeysRefused, Ring
+from ..log_format.merkle import NoHash, consistency_path, inclusion_path, leaf_hash, proves_inclusion, subtree_root
+from ..log_format.signed_note import NoteInvalid, Proof, base64_of, bytes_of, parse_checkpoint, proof_text, verifier_key
+from ..log_format.tree_heads import sign_tree_head
+from .sealing import UNSEALED, Sealing
 
 #: How many alarms are kept in mind; one is too many already.
 MAX_ALARMS = 1_000

@@ -15,9 +15,9 @@ from eventsourcing.persistence import (
 )
 
 from ...application.ports.log import Answered, AnswerKey, Conflict, LogUnavailable
-from ..audit.entry import Entry
-from .event_codec import StoredRow, StoredText
-from .head import Head
+from ..log_format.entry import Entry
+from ..log_format.event_codec import StoredRow, StoredText
+from ..log_format.head import Head
 from .numbering import Known, Numbered, Wanted
 
 Order = Literal["position", "version", "run_sequence", "root_sequence"]

@@ -13,10 +13,10 @@ from eventsourcing.persistence import ProgrammingError, StoredEvent
 
 from ...application.ports.log import Answered, AnswerKey, LogTampered
 from ...domain.kinds.log import LOG_STREAM
-from ..audit.entry import ENTRY_COLUMNS, Entry, entry_of
-from .event_codec import StoredRow, StoredText
-from .head import Head, edge_bytes, read_head, signer_text
-from .merkle import Edge, Node, grow, leaf_hash
+from ..log_format.entry import ENTRY_COLUMNS, Entry, entry_of
+from ..log_format.event_codec import StoredRow, StoredText
+from ..log_format.head import Head, edge_bytes, read_head, signer_text
+from ..log_format.merkle import Edge, Node, grow, leaf_hash
 from .numbering import Numbered
 from .recorder import Order
 

@@ -8,30 +8,18 @@ from typing import Protocol
 import msgspec
 
 from ...application.ports.log import LogRolledBack, LogUnavailable
-from .checkpoint_file import CheckpointFile
-from .head import Head, Signer
-from .keys import KeysRefused, LogKeys
-from .merkle import edge_root
+from ..log_format.checkpoint_file import CheckpointFile
+from ..log_format.head import Head, Signer
+from ..log_format.keys import KeysRefused, LogKeys, Ring
+from ..log_format.merkle import edge_root
+from ..log_format.signed_note import Checkpoint, sign
 from .numbering import Numbered
-from .signed_note import Checkpoint, sign
 
 #: What ends it, for whoever meets a store that was put back.
 REMEDY = (
     "If it was put back on purpose, stop the service, accept what is lost with `steersman audit accept-restore`, and start "
     "it again"
 )
-
-
-class Ring(Protocol):
-    """Where keys are kept."""
-
-    def get(self, signing_id: str, hmac_id: str) -> LogKeys:
-        """Return a pair of keys by its ids. Raises KeysRefused."""
-        ...
-
-    def all(self) -> Sequence[LogKeys]:
-        """Return every pair of keys that is here. Raises KeysRefused."""
-        ...
 
 
 class Sealing(Protocol):

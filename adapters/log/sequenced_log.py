@@ -5,8 +5,8 @@ from typing import Protocol, TypedDict
 
 from ...application.ports.outside import Announce, Clock
 from ...domain.event import Event
-from ..memory import SYSTEM_CLOCK
-from .event_codec import EventCodec
+from ..clock import SYSTEM_CLOCK
+from ..log_format.event_codec import EventCodec
 from .recorder import Recorder
 from .sequencer import UNOBSERVED, Observer, Sequencer, ignore
 from .stored_log import Opens, StoredLog, unsealed

@@ -8,13 +8,14 @@ from ...application.ports.log import Answered, Forged, Proposal, Stored, Tell, U
 from ...application.ports.outside import Clock
 from ...application.views.project_views import FORGETTING
 from ...domain.event import Fact
+from ..log_format.event_codec import EventCodec, StoredRow, stored_time
+from ..log_format.keys import Ring
 from .chain_check import ChainCheck, with_macs
-from .event_codec import EventCodec, StoredRow, stored_time
 from .numbering import check_names
 from .proofs import StoredProofs
 from .recent_facts import RecentFacts
 from .recorder import Order, Recorder
-from .sealing import UNSEALED, Ring, Sealing, Unsealed
+from .sealing import UNSEALED, Sealing, Unsealed
 from .writing import ANSWERS_KEPT, Outcome, Writing
 
 #: Return what seals the log's batches, once its head is looked at; the log is not written before that returns.

@@ -10,8 +10,8 @@ import structlog
 from ...application.ports.log import AlreadyAnswered, Append, Fenced, LogUnavailable, Proposal, States, Stored
 from ...application.ports.outside import Clock
 from ...domain.event import Event, Fact
-from .event_codec import EventCodec, StoredRow, stored_time
-from .head import Head
+from ..log_format.event_codec import EventCodec, StoredRow, stored_time
+from ..log_format.head import Head
 from .numbering import FactRow, Known, Numbering, Wanted, encode_facts
 from .proofs import receipt_of
 from .recorder import Recorder

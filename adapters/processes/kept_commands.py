@@ -14,9 +14,9 @@ from typing import Any
 
 from ...application.ports.agents import AgentFailed
 from ...application.ports.outside import CommandResult
-from ..agents_file import Surroundings
 from ..removal import remove_tree
 from .agent_process import NOT_STARTED, OUR_WORDS, AgentProcess, Launch
+from .agents_file import Surroundings
 from .box import Bare, Box
 from .surroundings import Surrounded, surrounded
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from ...application.ports.agents import AgentFailed
-from ..agents_file import Surroundings
 from .agent_process import Launch
+from .agents_file import Surroundings
 from .box import Box, Inside, Mount
 from .bubblewrap import PROXY_PORT
 from .programs import mounts_of

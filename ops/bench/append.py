@@ -35,16 +35,16 @@ from eventsourcing.domain import Aggregate
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from steersman.adapters.log.checkpoint_file import CheckpointFile
-from steersman.adapters.log.head import Head
-from steersman.adapters.log.keys import Keyring, new_keys
 from steersman.adapters.log.numbering import Numbered
 from steersman.adapters.log.opening import sealed_by
 from steersman.adapters.log.recorder import Recorder
-from steersman.adapters.log.sealing import Ring, chain
+from steersman.adapters.log.sealing import chain
 from steersman.adapters.log.stored_log import Opens, StoredLog, unsealed
-from steersman.adapters.postgres_log import PostgresLog
-from steersman.adapters.sqlite_log import SqliteLog
+from steersman.adapters.log_format.checkpoint_file import CheckpointFile
+from steersman.adapters.log_format.head import Head
+from steersman.adapters.log_format.keys import Keyring, Ring, new_keys
+from steersman.adapters.stores.postgres_log import PostgresLog
+from steersman.adapters.stores.sqlite_log import SqliteLog
 from steersman.application.ports.log import Append
 from steersman.application.ports.outside import Clock
 from steersman.domain.event import Draft, Event

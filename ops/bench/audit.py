@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parent))
 from lives import fill
 
-from steersman.adapters.log.checkpoint_file import CheckpointFile
-from steersman.adapters.log.keys import Keyring
 from steersman.adapters.log.opening import sealed_by
-from steersman.adapters.sqlite_log import SqliteLog
-from steersman.adapters.sqlite_views import SqliteViews
+from steersman.adapters.log_format.checkpoint_file import CheckpointFile
+from steersman.adapters.log_format.keys import Keyring
+from steersman.adapters.stores.sqlite_log import SqliteLog
+from steersman.adapters.stores.sqlite_views import SqliteViews
 from steersman.application.views.project_views import catch_up
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.projections.catalogue import VIEWS

@@ -24,16 +24,17 @@ from litestar import Litestar, get
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 
 from steersman.adapters.acp.agents import AcpAgents
-from steersman.adapters.agents_file import read_agents
-from steersman.adapters.feed_hub import FeedHub
+from steersman.adapters.clock import SYSTEM_CLOCK
+from steersman.adapters.feeds.feed_hub import FeedHub
 from steersman.adapters.git.repositories import GitRepositories
-from steersman.adapters.log.checkpoint_file import CheckpointFile
-from steersman.adapters.log.keys import Keyring
 from steersman.adapters.log.opening import sealed_by
-from steersman.adapters.memory import SYSTEM_CLOCK, MemoryWakeups
-from steersman.adapters.sqlite_log import SqliteLog
-from steersman.adapters.sqlite_views import SqliteViews
-from steersman.adapters.token_store import open_tokens
+from steersman.adapters.log_format.checkpoint_file import CheckpointFile
+from steersman.adapters.log_format.keys import Keyring
+from steersman.adapters.processes.agents_file import read_agents
+from steersman.adapters.stores.memory import MemoryWakeups
+from steersman.adapters.stores.sqlite_log import SqliteLog
+from steersman.adapters.stores.sqlite_views import SqliteViews
+from steersman.adapters.stores.token_store import open_tokens
 from steersman.application.views.keep_views import ViewKeeper
 from steersman.application.writer.caller import service
 from steersman.application.writer.run_log import RunLog

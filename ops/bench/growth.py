@@ -23,12 +23,12 @@ from psycopg.rows import TupleRow
 sys.path.insert(0, str(Path(__file__).parent))
 from append import NoteTaken, ours, postgres
 
-from steersman.adapters.log.checkpoint_file import CheckpointFile
-from steersman.adapters.log.keys import Keyring
 from steersman.adapters.log.opening import sealed_by
 from steersman.adapters.log.stored_log import StoredLog
-from steersman.adapters.postgres_log import PostgresLog
-from steersman.adapters.sqlite_log import SqliteLog
+from steersman.adapters.log_format.checkpoint_file import CheckpointFile
+from steersman.adapters.log_format.keys import Keyring
+from steersman.adapters.stores.postgres_log import PostgresLog
+from steersman.adapters.stores.sqlite_log import SqliteLog
 from steersman.application.ports.log import Append
 from steersman.domain.event import Draft
 

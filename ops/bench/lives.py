@@ -9,11 +9,12 @@ from uuid import uuid4
 
 import msgspec
 
-from steersman.adapters.log.event_codec import Encoded, EventCodec
+from steersman.adapters.clock import SYSTEM_CLOCK
 from steersman.adapters.log.numbering import Numbering, Wanted
 from steersman.adapters.log.recorder import Recorder
 from steersman.adapters.log.sealing import Sealing
-from steersman.adapters.memory import SYSTEM_CLOCK, MemoryLog
+from steersman.adapters.log_format.event_codec import Encoded, EventCodec
+from steersman.adapters.stores.memory import MemoryLog
 from steersman.application.ports.log import Append
 from steersman.application.writer.caller import service
 from steersman.application.writer.run_log import RunLog

@@ -35,7 +35,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from append import postgres
 from lives import fill
 
-from steersman.adapters.memory import SYSTEM_CLOCK, MemoryWakeups
+from steersman.adapters.clock import SYSTEM_CLOCK
+from steersman.adapters.stores.memory import MemoryWakeups
 from steersman.application.views.project_views import catch_up
 from steersman.ops.migrate import prepare_schema
 from steersman.ops.settings import Settings

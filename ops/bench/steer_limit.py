@@ -26,14 +26,14 @@ import msgspec
 import uvicorn
 from litestar import Litestar, Request, Response, post
 
-from steersman.adapters.log.checkpoint_file import CheckpointFile
-from steersman.adapters.log.event_codec import Encoded, StoredText
-from steersman.adapters.log.keys import Keyring
+from steersman.adapters.clock import SYSTEM_CLOCK
 from steersman.adapters.log.numbering import Numbering, Wanted
 from steersman.adapters.log.opening import sealed_by
-from steersman.adapters.memory import SYSTEM_CLOCK
-from steersman.adapters.postgres_log import LogDatastore, PostgresRecorder
-from steersman.adapters.sqlite_log import SqliteRecorder, open_datastore
+from steersman.adapters.log_format.checkpoint_file import CheckpointFile
+from steersman.adapters.log_format.event_codec import Encoded, StoredText
+from steersman.adapters.log_format.keys import Keyring
+from steersman.adapters.stores.postgres_log import LogDatastore, PostgresRecorder
+from steersman.adapters.stores.sqlite_log import SqliteRecorder, open_datastore
 from steersman.application.ports.log import Append, Idempotency
 from steersman.domain.event import Event
 

@@ -19,9 +19,9 @@ import pytest
 
 from steersman.adapters.acp.agents import START_TIMEOUT_SECONDS, AcpAgents
 from steersman.adapters.acp.session import CLOSE_SECONDS
-from steersman.adapters.agents_file import AgentsFileInvalid, read_agents
 from steersman.adapters.processes import agent_process
 from steersman.adapters.processes.agent_process import start_keeper
+from steersman.adapters.processes.agents_file import AgentsFileInvalid, read_agents
 from steersman.adapters.processes.bubblewrap import find_box
 from steersman.adapters.processes.kept_commands import KeptCommands
 from steersman.application.effects.workshop import OPEN_SECONDS
@@ -43,7 +43,7 @@ SERVICE = """
 import sys, time
 from pathlib import Path
 from steersman.adapters.acp.agents import AcpAgents
-from steersman.adapters.agents_file import read_agents
+from steersman.adapters.processes.agents_file import read_agents
 from steersman.application.ports.agents import (SessionRequest)
 from steersman.tests.live_agents import Recorder, script
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from steersman.adapters.acp.agents import AcpAgents
-from steersman.adapters.agents_file import AgentsFileInvalid, read_agents
+from steersman.adapters.processes.agents_file import AgentsFileInvalid, read_agents
 from steersman.application.ports.agents import AgentFailed, SessionRequest
 from steersman.domain.facts.bad_ends import way_of
 from steersman.tests.live_agents import Recorder, agents_toml, python_agent

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from steersman.adapters.clock import SYSTEM_CLOCK
 from steersman.adapters.log.numbering import Known, Wanted
-from steersman.adapters.memory import SYSTEM_CLOCK
 from steersman.application.ports.log import LogUnavailable, Stored
 from steersman.application.writer.caller import Caller
 from steersman.application.writer.run_log import Deciding

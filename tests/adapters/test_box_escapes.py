@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from steersman.adapters.agents_file import Surroundings
+from steersman.adapters.processes.agents_file import Surroundings
 from steersman.adapters.processes.box import Box
 from steersman.adapters.processes.bubblewrap import (
     PACKAGE,

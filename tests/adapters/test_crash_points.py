@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from steersman.adapters import crash_points
-from steersman.adapters.crash_points import VARIABLE, with_crash_point
-from steersman.adapters.log.checkpoint_file import CheckpointFile, read_notes
-from steersman.adapters.log.keys import Keyring
 from steersman.adapters.log.opening import sealed_by
-from steersman.adapters.sqlite_log import SqliteLog
+from steersman.adapters.log_format.checkpoint_file import CheckpointFile, read_notes
+from steersman.adapters.log_format.keys import Keyring
+from steersman.adapters.stores import crash_points
+from steersman.adapters.stores.crash_points import VARIABLE, with_crash_point
+from steersman.adapters.stores.sqlite_log import SqliteLog
 from steersman.application.ports.log import Append
 from steersman.domain.event import Draft
 from steersman.domain.facts.run_records import RunErased

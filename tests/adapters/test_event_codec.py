@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from steersman.adapters.log.event_codec import Encoded, EventCodec, StoredRow, StoredText, stored_time
 from steersman.adapters.log.numbering import Known, Numbering, encode_facts
+from steersman.adapters.log_format.event_codec import Encoded, EventCodec, StoredRow, StoredText, stored_time
 from steersman.application.ports.log import Append, Forged, Undecodable
 from steersman.domain.event import Draft, Event, Text, Unknown
 

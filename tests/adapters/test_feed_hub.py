@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 from eventsourcing.persistence import DataError, ProgrammingError
 
-from steersman.adapters.feed_hub import FeedHub, LiveFrame, Queue
-from steersman.adapters.memory import MemoryLog, MemoryWakeups
+from steersman.adapters.feeds.feed_hub import FeedHub, LiveFrame, Queue
+from steersman.adapters.stores.memory import MemoryLog, MemoryWakeups
 from steersman.application.ports.log import LogUnavailable, Undecodable
 from steersman.application.writer.caller import service
 from steersman.domain.event import Draft, Text

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from steersman.adapters.crash_points import POINTS, VARIABLE, UnknownPoint, with_crash_point
 from steersman.adapters.git.workplaces import finish
 from steersman.adapters.log.stored_log import unsealed
+from steersman.adapters.stores.crash_points import POINTS, VARIABLE, UnknownPoint, with_crash_point
 from steersman.application.ports.git import Contribution
 
 from .conftest import AT, Scratch

@@ -8,10 +8,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from steersman.adapters.memory import SYSTEM_CLOCK
-from steersman.adapters.postgres_leases import PostgresLeases
-from steersman.adapters.postgres_log import PostgresLog
+from steersman.adapters.clock import SYSTEM_CLOCK
 from steersman.adapters.processes.lock import ProcessLock
+from steersman.adapters.stores.postgres_leases import PostgresLeases
+from steersman.adapters.stores.postgres_log import PostgresLog
 from steersman.application.driving.keep_leases import LeaseKeeper
 from steersman.application.ports.effect_state import EffectState
 from steersman.application.ports.log import Undecodable

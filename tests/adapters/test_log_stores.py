@@ -11,12 +11,12 @@ import msgspec
 import psycopg
 import pytest
 
-from steersman.adapters import postgres_log, postgres_schema, sqlite_log, sqlite_schema
 from steersman.adapters.log.rows import SELECT_ROWS
-from steersman.adapters.postgres_log import LogDatastore, PostgresLog, PostgresRecorder
-from steersman.adapters.postgres_statements import native
-from steersman.adapters.schema_steps import read_steps
-from steersman.adapters.sqlite_log import SqliteLog, SqliteRecorder, open_datastore
+from steersman.adapters.stores import postgres_log, postgres_schema, sqlite_log, sqlite_schema
+from steersman.adapters.stores.postgres_log import LogDatastore, PostgresLog, PostgresRecorder
+from steersman.adapters.stores.postgres_statements import native
+from steersman.adapters.stores.schema_steps import read_steps
+from steersman.adapters.stores.sqlite_log import SqliteLog, SqliteRecorder, open_datastore
 from steersman.application.ports.log import Append
 from steersman.domain.event import Draft, Event, Text
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from steersman.adapters.acp.agents import AcpAgents
-from steersman.adapters.agents_file import read_agents
+from steersman.adapters.processes.agents_file import read_agents
 from steersman.adapters.processes.bubblewrap import find_box
 from steersman.application.ports.agents import AgentFailed, AgentSession, SessionRequest
 from steersman.tests.e2e.scripted_model import CLOSING, ScriptedModel, opencode_agent

@@ -2,7 +2,7 @@
 
 from threading import Thread
 
-from steersman.adapters.position_waiters import PositionWaiters
+from steersman.adapters.stores.position_waiters import PositionWaiters
 
 
 def test_a_waiter_looks_again_although_nobody_in_this_process_told_it_to() -> None:

@@ -12,12 +12,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from steersman.adapters.postgres_address import ALIVE, noticing
-from steersman.adapters.postgres_leases import PostgresLeases
-from steersman.adapters.postgres_log import PostgresLog
-from steersman.adapters.postgres_views import PostgresViews
 from steersman.adapters.processes.lock import ProcessLock
-from steersman.adapters.token_store import open_tokens
+from steersman.adapters.stores.postgres_address import ALIVE, noticing
+from steersman.adapters.stores.postgres_leases import PostgresLeases
+from steersman.adapters.stores.postgres_log import PostgresLog
+from steersman.adapters.stores.postgres_views import PostgresViews
+from steersman.adapters.stores.token_store import open_tokens
 from steersman.domain.kinds.catalogue import CATALOGUE
 
 

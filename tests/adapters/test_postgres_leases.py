@@ -11,9 +11,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from steersman.adapters.postgres_leases import PostgresLeases
-from steersman.adapters.postgres_log import PostgresLog
 from steersman.adapters.processes.lock import ProcessLock
+from steersman.adapters.stores.postgres_leases import PostgresLeases
+from steersman.adapters.stores.postgres_log import PostgresLog
 from steersman.application.ports.leases import Standing
 from steersman.application.ports.log import Fence, Fenced, LogUnavailable
 from steersman.tests import live_agents
@@ -180,7 +180,7 @@ NEIGHBOUR = """
 import sys, time
 from pathlib import Path
 from steersman.adapters.processes.agent_process import start_keeper
-from steersman.adapters.postgres_leases import PostgresLeases
+from steersman.adapters.stores.postgres_leases import PostgresLeases
 from steersman.adapters.processes.lock import ProcessLock
 
 url, directory = sys.argv[1], Path(sys.argv[2])

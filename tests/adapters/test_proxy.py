@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.adapters.agents_file import Surroundings
+from steersman.adapters.processes.agents_file import Surroundings
 from steersman.adapters.processes.box import Inside, Mount, run
 from steersman.adapters.processes.bubblewrap import find_box
 from steersman.adapters.processes.homes import Homes

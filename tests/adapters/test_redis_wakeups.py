@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from steersman.adapters.redis_wakeups import AddressInvalid, RedisWakeups
+from steersman.adapters.feeds.redis_wakeups import AddressInvalid, RedisWakeups
 from steersman.tests.redis_server import Proxy, RedisServer
 
 #: Far more than anything here takes.

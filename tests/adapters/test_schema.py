@@ -12,10 +12,10 @@ from typing import Any, Literal
 import psycopg
 import pytest
 
-from steersman.adapters import postgres_schema, schema_steps, sqlite_schema
-from steersman.adapters.memory import MemoryWakeups
-from steersman.adapters.postgres_log import PostgresLog
-from steersman.adapters.schema_steps import FILES, SchemaUnfit, Step, read_steps
+from steersman.adapters.stores import postgres_schema, schema_steps, sqlite_schema
+from steersman.adapters.stores.memory import MemoryWakeups
+from steersman.adapters.stores.postgres_log import PostgresLog
+from steersman.adapters.stores.schema_steps import FILES, SchemaUnfit, Step, read_steps
 from steersman.domain.kinds.catalogue import CATALOGUE
 
 STORES: Sequence[Literal["postgres", "sqlite"]] = ("postgres", "sqlite")

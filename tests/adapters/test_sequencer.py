@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from steersman.adapters.log.event_codec import EventCodec
 from steersman.adapters.log.sequencer import UNOBSERVED, Observer, Sequencer, Waiting, ignore
 from steersman.adapters.log.stored_log import Commit, StoredLog
-from steersman.adapters.memory import MemoryRecorder
+from steersman.adapters.log_format.event_codec import EventCodec
+from steersman.adapters.stores.memory import MemoryRecorder
 from steersman.application.ports.log import LogUnavailable
 from steersman.tests.contracts.facts import CATALOGUE, append, note
 from steersman.tests.live_agents import PATIENCE_SECONDS, wait_until

@@ -11,11 +11,11 @@ from time import monotonic
 
 import pytest
 
-from steersman.adapters import sqlite_log
 from steersman.adapters.log.rows import DELETE_TEXTS, TEXT_COLUMNS
-from steersman.adapters.schema_steps import read_steps
-from steersman.adapters.sqlite_backup import copy_database
-from steersman.adapters.sqlite_log import LOCK_TIMEOUT_SECONDS, SqliteLog, SqliteRecorder
+from steersman.adapters.stores import sqlite_log
+from steersman.adapters.stores.schema_steps import read_steps
+from steersman.adapters.stores.sqlite_backup import copy_database
+from steersman.adapters.stores.sqlite_log import LOCK_TIMEOUT_SECONDS, SqliteLog, SqliteRecorder
 from steersman.application.ports.log import Append
 from steersman.domain.event import Draft, Event, Text
 

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from steersman.adapters.sqlite_views import SqliteViews
+from steersman.adapters.stores.sqlite_views import SqliteViews
 from steersman.application.views.project_views import Changes
 
 RUNS = 8

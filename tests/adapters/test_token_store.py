@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from steersman.adapters.token_store import NoSuchToken, SqliteTokens, TokenStore, digest, open_tokens
+from steersman.adapters.stores.token_store import NoSuchToken, SqliteTokens, TokenStore, digest, open_tokens
 from steersman.application.ports.log import LogUnavailable
 
 

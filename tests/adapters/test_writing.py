@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steersman.adapters.log.event_codec import EventCodec
+from steersman.adapters.clock import SYSTEM_CLOCK
 from steersman.adapters.log.sequencer import Sequencer, ignore
 from steersman.adapters.log.stored_log import StoredLog
-from steersman.adapters.memory import SYSTEM_CLOCK, MemoryLog, MemoryRecorder
-from steersman.adapters.postgres_log import PostgresLog
-from steersman.adapters.sqlite_log import SqliteLog
+from steersman.adapters.log_format.event_codec import EventCodec
+from steersman.adapters.stores.memory import MemoryLog, MemoryRecorder
+from steersman.adapters.stores.postgres_log import PostgresLog
+from steersman.adapters.stores.sqlite_log import SqliteLog
 from steersman.application.ports.log import AlreadyAnswered, Append, Conflict, Fence, Fenced, LogUnavailable, Stored
 from steersman.application.writer import states
 from steersman.application.writer.caller import Answer, Caller, IdempotencyKey, service

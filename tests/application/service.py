@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from steersman.adapters.memory import MemoryLog, MemoryRecorder, MemoryWakeups
+from steersman.adapters.stores.memory import MemoryLog, MemoryRecorder, MemoryWakeups
 from steersman.application.commands import steer
 from steersman.application.commands.review_assembly import review_assembly
 from steersman.application.driving.back_off import BackOff

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pytest
 
-from steersman.adapters.memory import SYSTEM_CLOCK, MemoryLog
+from steersman.adapters.clock import SYSTEM_CLOCK
+from steersman.adapters.stores.memory import MemoryLog
 from steersman.application.driving.keep_leases import LeaseKeeper
 from steersman.application.ports.effect_state import EffectState
 from steersman.application.ports.leases import Holder, Standing

@@ -14,18 +14,18 @@ import pytest
 from psycopg.rows import dict_row
 
 from steersman.adapters.audit.bundle import Bundle, write_bundle
-from steersman.adapters.audit.entry import ENTRY_COLUMNS
 from steersman.adapters.audit.log import audit
 from steersman.adapters.audit.store import RunFacts, WholeLog
-from steersman.adapters.log.checkpoint_file import CheckpointFile
-from steersman.adapters.log.head import FIRST_MAC, edge_bytes
-from steersman.adapters.log.keys import Keyring
-from steersman.adapters.log.merkle import Edge, grow, leaf_hash
 from steersman.adapters.log.opening import sealed_by
 from steersman.adapters.log.sealing import chain
 from steersman.adapters.log.sequenced_log import SequencedLog
-from steersman.adapters.postgres_log import LogDatastore, PostgresLog, PostgresRecorder
-from steersman.adapters.sqlite_log import SqliteLog, SqliteRecorder, open_datastore
+from steersman.adapters.log_format.checkpoint_file import CheckpointFile
+from steersman.adapters.log_format.entry import ENTRY_COLUMNS
+from steersman.adapters.log_format.head import FIRST_MAC, edge_bytes
+from steersman.adapters.log_format.keys import Keyring
+from steersman.adapters.log_format.merkle import Edge, grow, leaf_hash
+from steersman.adapters.stores.postgres_log import LogDatastore, PostgresLog, PostgresRecorder
+from steersman.adapters.stores.sqlite_log import SqliteLog, SqliteRecorder, open_datastore
 from steersman.application.ports.verdict import Verdict
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.tests.audit.outsider.tables import TABLES, Tables

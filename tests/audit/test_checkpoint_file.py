@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from steersman.adapters.log import checkpoint_file
-from steersman.adapters.log.checkpoint_file import KEPT_NEWEST, CheckpointFile, read_notes, thin
-from steersman.adapters.log.head import Head
-from steersman.adapters.log.merkle import Edge
-from steersman.adapters.log.signed_note import Checkpoint, parse_checkpoint, sign
+from steersman.adapters.log_format import checkpoint_file
+from steersman.adapters.log_format.checkpoint_file import KEPT_NEWEST, CheckpointFile, read_notes, thin
+from steersman.adapters.log_format.head import Head
+from steersman.adapters.log_format.merkle import Edge
+from steersman.adapters.log_format.signed_note import Checkpoint, parse_checkpoint, sign
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import put, said, steered
 
@@ -99,7 +99,7 @@ def test_a_file_that_cannot_be_thinned_stays_as_it_is_and_costs_nobody_an_append
 APPENDS = """
     import sys
     from pathlib import Path
-    from steersman.adapters.log.checkpoint_file import CheckpointFile
+    from steersman.adapters.log_format.checkpoint_file import CheckpointFile
     from steersman.tests.audit.test_checkpoint_file import head
 
     file = CheckpointFile(Path(sys.argv[1]), int(sys.argv[2]))

@@ -15,10 +15,10 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from steersman.adapters.log.keys import new_keys
-from steersman.adapters.log.signed_note import verifier_key
-from steersman.adapters.postgres_views import PostgresViews
-from steersman.adapters.sqlite_views import SqliteViews
+from steersman.adapters.log_format.keys import new_keys
+from steersman.adapters.log_format.signed_note import verifier_key
+from steersman.adapters.stores.postgres_views import PostgresViews
+from steersman.adapters.stores.sqlite_views import SqliteViews
 from steersman.application.views.project_views import catch_up
 from steersman.ops.audit_command import command
 from steersman.projections import outstanding_directives

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from steersman.adapters.log.checkpoint_file import CheckpointFile
-from steersman.adapters.log.keys import Keyring
 from steersman.adapters.log.opening import sealed_by
-from steersman.adapters.sqlite_log import SqliteLog
+from steersman.adapters.log_format.checkpoint_file import CheckpointFile
+from steersman.adapters.log_format.keys import Keyring
+from steersman.adapters.stores.sqlite_log import SqliteLog
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import put, said

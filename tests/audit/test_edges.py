@@ -10,11 +10,11 @@ import pytest
 from steersman.adapters.audit.bundle import Bundle
 from steersman.adapters.audit.log import audit
 from steersman.adapters.audit.store import RunFacts, WholeLog
-from steersman.adapters.log.checkpoint_file import CheckpointFile
-from steersman.adapters.log.keys import KeysRefused
-from steersman.adapters.log.merkle import leaf_hash
+from steersman.adapters.clock import SYSTEM_CLOCK
 from steersman.adapters.log.opening import accept_restore, rotate_key
-from steersman.adapters.memory import SYSTEM_CLOCK
+from steersman.adapters.log_format.checkpoint_file import CheckpointFile
+from steersman.adapters.log_format.keys import KeysRefused
+from steersman.adapters.log_format.merkle import leaf_hash
 from steersman.application.ports.log import LogRolledBack
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import put, said, steered, unsteered

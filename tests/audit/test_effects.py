@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from hypothesis import settings
 
-from steersman.adapters.audit.entry import Bad, Checked
 from steersman.adapters.audit.steering import Steering
-from steersman.adapters.log.event_codec import Envelope
+from steersman.adapters.log_format.entry import Bad, Checked
+from steersman.adapters.log_format.event_codec import Envelope
 from steersman.domain.event import Draft, Event, Fact
 from steersman.domain.facts.child_run import Paused, ProcessesKilled, Resumed
 from steersman.domain.facts.directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived

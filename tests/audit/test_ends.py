@@ -9,17 +9,17 @@ import pytest
 from click.testing import Result
 
 from steersman.adapters.audit.bundle import Bundle
-from steersman.adapters.audit.entry import Unreadable
 from steersman.adapters.audit.log import audit
 from steersman.adapters.audit.store import RunFacts
-from steersman.adapters.log.checkpoint_file import CheckpointFile
-from steersman.adapters.log.keys import new_keys
-from steersman.adapters.log.merkle import edge_root
+from steersman.adapters.clock import SYSTEM_CLOCK
 from steersman.adapters.log.opening import rotate_key
 from steersman.adapters.log.sealing import OneKey
-from steersman.adapters.log.signed_note import parse_checkpoint
-from steersman.adapters.log.tree_heads import TreeHead, parse_tree_head, sign_tree_head
-from steersman.adapters.memory import SYSTEM_CLOCK
+from steersman.adapters.log_format.checkpoint_file import CheckpointFile
+from steersman.adapters.log_format.entry import Unreadable
+from steersman.adapters.log_format.keys import new_keys
+from steersman.adapters.log_format.merkle import edge_root
+from steersman.adapters.log_format.signed_note import parse_checkpoint
+from steersman.adapters.log_format.tree_heads import TreeHead, parse_tree_head, sign_tree_head
 from steersman.tests.audit.conftest import Loot, World, attack_bundle
 from steersman.tests.audit.facts import put, said, steered, unsteered
 from steersman.tests.audit.test_command import run as run  # noqa: PLC0414 - a fixture

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from steersman.adapters.log.checkpoint_file import CheckpointFile
+from steersman.adapters.clock import SYSTEM_CLOCK
 from steersman.adapters.log.opening import rotate_key
-from steersman.adapters.memory import SYSTEM_CLOCK, MemoryLog
-from steersman.adapters.sqlite_log import SqliteLog
+from steersman.adapters.log_format.checkpoint_file import CheckpointFile
+from steersman.adapters.stores.memory import MemoryLog
+from steersman.adapters.stores.sqlite_log import SqliteLog
 from steersman.application.ports.log import Forged, LogTampered, LogUnavailable, Undecodable
 from steersman.application.ports.proofs import OutOfRange
 from steersman.domain.event import Fact

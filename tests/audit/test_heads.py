@@ -9,11 +9,11 @@ from click.testing import Result
 
 from steersman.adapters.audit.log import audit
 from steersman.adapters.audit.store import RunFacts
-from steersman.adapters.log.checkpoint_file import read_notes
-from steersman.adapters.log.head import signer_text
-from steersman.adapters.log.keys import new_keys
 from steersman.adapters.log.sealing import signer_of
-from steersman.adapters.log.signed_note import parse_checkpoint, sign
+from steersman.adapters.log_format.checkpoint_file import read_notes
+from steersman.adapters.log_format.head import signer_text
+from steersman.adapters.log_format.keys import new_keys
+from steersman.adapters.log_format.signed_note import parse_checkpoint, sign
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import put, said, steered
 from steersman.tests.audit.test_command import run as run  # noqa: PLC0414 - a fixture

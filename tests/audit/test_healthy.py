@@ -12,10 +12,10 @@ import pytest
 from steersman.adapters.audit.bundle import Bundle
 from steersman.adapters.audit.log import audit
 from steersman.adapters.audit.store import WholeLog
-from steersman.adapters.log.checkpoint_file import CheckpointFile
+from steersman.adapters.clock import SYSTEM_CLOCK
 from steersman.adapters.log.opening import accept_restore, rotate_key
-from steersman.adapters.log.signed_note import parse_checkpoint, sign
-from steersman.adapters.memory import SYSTEM_CLOCK
+from steersman.adapters.log_format.checkpoint_file import CheckpointFile
+from steersman.adapters.log_format.signed_note import parse_checkpoint, sign
 from steersman.application.ports.log import Append, Idempotency
 from steersman.tests.audit.conftest import Loot, World, attack_bundle
 from steersman.tests.audit.facts import AT, effect, put, received, said, steered, unsteered

@@ -8,9 +8,9 @@ import sys
 import time
 from collections import Counter
 
-from steersman.adapters.log.checkpoint_file import read_notes
-from steersman.adapters.log.merkle import proves_inclusion
-from steersman.adapters.log.signed_note import bytes_of, parse_checkpoint
+from steersman.adapters.log_format.checkpoint_file import read_notes
+from steersman.adapters.log_format.merkle import proves_inclusion
+from steersman.adapters.log_format.signed_note import bytes_of, parse_checkpoint
 from steersman.tests.audit.conftest import World
 
 CALLERS = 64

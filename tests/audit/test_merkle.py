@@ -7,7 +7,7 @@ import pytest
 from pymerkle import InmemoryTree
 
 from steersman.adapters.audit.pinned_prefix import PinnedPrefix
-from steersman.adapters.log.merkle import (
+from steersman.adapters.log_format.merkle import (
     EMPTY_ROOT,
     Edge,
     consistency_path,

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from steersman.adapters.log.checkpoint_file import CheckpointFile, read_notes
-from steersman.adapters.log.head import Head, Signer, edge_bytes, read_head, signer_text
-from steersman.adapters.log.keys import Keyring, KeysRefused
-from steersman.adapters.log.merkle import Edge
+from steersman.adapters.clock import SYSTEM_CLOCK
 from steersman.adapters.log.opening import NothingToAccept, accept_restore, rotate_key, sealed_by
-from steersman.adapters.log.signed_note import key_hash, parse_checkpoint, parse_note, signers
-from steersman.adapters.memory import SYSTEM_CLOCK
-from steersman.adapters.postgres_log import PostgresLog
-from steersman.adapters.sqlite_log import SqliteLog
+from steersman.adapters.log_format.checkpoint_file import CheckpointFile, read_notes
+from steersman.adapters.log_format.head import Head, Signer, edge_bytes, read_head, signer_text
+from steersman.adapters.log_format.keys import Keyring, KeysRefused
+from steersman.adapters.log_format.merkle import Edge
+from steersman.adapters.log_format.signed_note import key_hash, parse_checkpoint, parse_note, signers
+from steersman.adapters.stores.postgres_log import PostgresLog
+from steersman.adapters.stores.sqlite_log import SqliteLog
 from steersman.application.ports.log import LogRolledBack, LogUnavailable
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.domain.kinds.log import LogKeyRotated, LogOpened

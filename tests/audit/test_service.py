@@ -10,9 +10,9 @@ import httpx
 import proofbundle
 import pytest
 
-from steersman.adapters.log.merkle import proves_consistency
-from steersman.adapters.log.signed_note import bytes_of, parse_checkpoint
-from steersman.adapters.log.tree_heads import parse_tree_head
+from steersman.adapters.log_format.merkle import proves_consistency
+from steersman.adapters.log_format.signed_note import bytes_of, parse_checkpoint
+from steersman.adapters.log_format.tree_heads import parse_tree_head
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, Api, Service, part, steersman, write
 

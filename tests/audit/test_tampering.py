@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from steersman.adapters.log.checkpoint_file import CheckpointFile, read_notes
-from steersman.adapters.log.keys import new_keys
+from steersman.adapters.clock import SYSTEM_CLOCK
 from steersman.adapters.log.opening import _hand_over, _opened, rotate_key
 from steersman.adapters.log.sealing import Handover, signer_of
-from steersman.adapters.log.signed_note import endorsement, sign_text
-from steersman.adapters.memory import SYSTEM_CLOCK
+from steersman.adapters.log_format.checkpoint_file import CheckpointFile, read_notes
+from steersman.adapters.log_format.keys import new_keys
+from steersman.adapters.log_format.signed_note import endorsement, sign_text
 from steersman.application.ports.verdict import Verdict
 from steersman.domain.event import Event
 from steersman.domain.kinds.log import LogKeyRotated, LogOpened

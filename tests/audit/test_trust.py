@@ -13,12 +13,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from steersman.adapters.audit.witness import EVIDENCE, PINS, Alarming, Unusable, Watcher
-from steersman.adapters.log.checkpoint_file import CheckpointFile, read_notes
-from steersman.adapters.log.cosignature import cosign, cosigned_at, parse_witness
-from steersman.adapters.log.keys import new_keys
+from steersman.adapters.clock import SYSTEM_CLOCK
 from steersman.adapters.log.opening import rotate_key
-from steersman.adapters.log.signed_note import NoteInvalid, parse_checkpoint, verifier_key
-from steersman.adapters.memory import SYSTEM_CLOCK
+from steersman.adapters.log_format.checkpoint_file import CheckpointFile, read_notes
+from steersman.adapters.log_format.cosignature import cosign, cosigned_at, parse_witness
+from steersman.adapters.log_format.keys import new_keys
+from steersman.adapters.log_format.signed_note import NoteInvalid, parse_checkpoint, verifier_key
 from steersman.ops.audit_command import command
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import put, said, steered, unsteered
@@ -281,7 +281,7 @@ def test_a_log_on_a_read_only_medium_is_verified_and_nothing_is_written(tmp_path
     """In a process of its own without the right to write past the permissions, as root on a read-only disk is."""
     from contextlib import ExitStack, closing
 
-    from steersman.adapters.sqlite_views import SqliteViews
+    from steersman.adapters.stores.sqlite_views import SqliteViews
     from steersman.application.views.project_views import catch_up
     from steersman.projections.catalogue import VIEWS
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from steersman.adapters.audit.bundle import write_bundle
-from steersman.adapters.audit.entry import Unreadable
 from steersman.adapters.audit.log import audit
 from steersman.adapters.audit.store import RunFacts, WholeLog
+from steersman.adapters.log_format.entry import Unreadable
 from steersman.application.ports.verdict import Verdict
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import steered, unsteered

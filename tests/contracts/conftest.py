@@ -10,9 +10,9 @@ import pytest
 
 from steersman.adapters.log.recorder import Recorder
 from steersman.adapters.log.stored_log import StoredLog
-from steersman.adapters.memory import MemoryLog, MemoryRecorder
-from steersman.adapters.postgres_log import LogDatastore, PostgresLog, PostgresRecorder
-from steersman.adapters.sqlite_log import SqliteLog, SqliteRecorder, open_datastore
+from steersman.adapters.stores.memory import MemoryLog, MemoryRecorder
+from steersman.adapters.stores.postgres_log import LogDatastore, PostgresLog, PostgresRecorder
+from steersman.adapters.stores.sqlite_log import SqliteLog, SqliteRecorder, open_datastore
 from steersman.domain.event import Event
 
 from .facts import CATALOGUE

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from steersman.adapters.acp.agents import AcpAgents
-from steersman.adapters.agents_file import read_agents
+from steersman.adapters.processes.agents_file import read_agents
 from steersman.adapters.processes.bubblewrap import find_box
 from steersman.application.ports.agents import AgentFailed, Agents, AgentSession, SessionRequest
 from steersman.tests.live_agents import (

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from steersman.adapters.log.recorder import Recorder
-from steersman.adapters.postgres_log import PostgresLog
-from steersman.adapters.sqlite_log import SqliteLog
+from steersman.adapters.stores.postgres_log import PostgresLog
+from steersman.adapters.stores.sqlite_log import SqliteLog
 from steersman.application.ports.log import Conflict, LogUnavailable, Undecodable
 from steersman.domain.event import Draft, Event, Text, Unknown
 

@@ -11,12 +11,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from steersman.adapters.log.event_codec import EventCodec
 from steersman.adapters.log.numbering import Numbered, Numbering, Wanted, encode_facts
 from steersman.adapters.log.recorder import Recorder
 from steersman.adapters.log.sequencer import Sequencer, ignore
 from steersman.adapters.log.stored_log import StoredLog
-from steersman.adapters.postgres_log import PostgresLog
+from steersman.adapters.log_format.event_codec import EventCodec
+from steersman.adapters.stores.postgres_log import PostgresLog
 from steersman.application.ports.log import AlreadyAnswered, Answered, Append, Conflict, LogUnavailable
 from steersman.domain.event import Fact
 

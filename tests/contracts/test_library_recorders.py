@@ -9,8 +9,8 @@ import eventsourcing.cryptography
 import pytest
 from eventsourcing.persistence import ApplicationRecorder
 
-from steersman.adapters.postgres_log import LogDatastore, PostgresRecorder
-from steersman.adapters.sqlite_log import SqliteRecorder, open_datastore
+from steersman.adapters.stores.postgres_log import LogDatastore, PostgresRecorder
+from steersman.adapters.stores.sqlite_log import SqliteRecorder, open_datastore
 
 # The suites' module also holds tests of ciphers, and imports the one of a package that we do not need. The library has
 # the same class on `cryptography`.

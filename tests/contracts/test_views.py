@@ -16,10 +16,10 @@ import msgspec
 import psycopg
 import pytest
 
-from steersman.adapters.memory import MemoryLog
-from steersman.adapters.memory_views import MemoryViews
-from steersman.adapters.postgres_views import PostgresViews
-from steersman.adapters.sqlite_views import SqliteViews
+from steersman.adapters.stores.memory import MemoryLog
+from steersman.adapters.stores.memory_views import MemoryViews
+from steersman.adapters.stores.postgres_views import PostgresViews
+from steersman.adapters.stores.sqlite_views import SqliteViews
 from steersman.application.ports.log import Append, LogUnavailable, Undecodable
 from steersman.application.ports.outside import ViewRow
 from steersman.application.views.check_views import CheckableStore, check
@@ -660,8 +660,8 @@ def test_a_snapshot_stays_as_it_was_while_the_view_goes_on(open_store: Open, log
 DIES = """
     import os, signal, sys
     from pathlib import Path
-    from steersman.adapters.postgres_views import PostgresViews
-    from steersman.adapters.sqlite_views import SqliteViews
+    from steersman.adapters.stores.postgres_views import PostgresViews
+    from steersman.adapters.stores.sqlite_views import SqliteViews
 
     class Changes(dict):
         walks = 0

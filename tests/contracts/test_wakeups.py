@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from steersman.adapters.memory import MemoryWakeups
-from steersman.adapters.redis_wakeups import RedisWakeups
+from steersman.adapters.feeds.redis_wakeups import RedisWakeups
+from steersman.adapters.stores.memory import MemoryWakeups
 from steersman.application.ports.outside import Wakeups
 from steersman.tests.ports import free_port
 

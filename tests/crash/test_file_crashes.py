@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from steersman.adapters.crash_points import POINTS, VARIABLE
+from steersman.adapters.stores.crash_points import POINTS, VARIABLE
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import Api, Service, part, steersman, wait_until, write
 

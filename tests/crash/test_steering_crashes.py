@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from steersman.adapters.crash_points import VARIABLE
+from steersman.adapters.stores.crash_points import VARIABLE
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, MANY_LIVES_SECONDS, Api, Frame, Service, part, wait_until, write
 

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from steersman.adapters.log.event_codec import EventCodec
 from steersman.adapters.log.numbering import Known, Numbering, encode_facts
+from steersman.adapters.log_format.event_codec import EventCodec
 from steersman.application.ports.log import Append
 from steersman.domain.event import Draft, Event, Text
 from steersman.domain.kinds.catalogue import CATALOGUE

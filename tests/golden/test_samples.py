@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from steersman.adapters.log.event_codec import StoredRow, StoredText
+from steersman.adapters.log_format.event_codec import StoredRow, StoredText
 from steersman.domain.event import Event, Fact, Unknown
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.tests.golden.samples import Sample, codec, event, newest, salts, sample, stored

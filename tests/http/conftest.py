@@ -15,12 +15,13 @@ import pytest
 import uvicorn
 
 from steersman.adapters.acp.agents import AcpAgents
-from steersman.adapters.agents_file import read_agents
-from steersman.adapters.feed_hub import FeedHub
+from steersman.adapters.clock import SystemClock
+from steersman.adapters.feeds.feed_hub import FeedHub
 from steersman.adapters.git.repositories import GitRepositories
-from steersman.adapters.memory import MemoryLog, MemoryWakeups, SystemClock
-from steersman.adapters.memory_views import MemoryViews
-from steersman.adapters.token_store import open_tokens
+from steersman.adapters.processes.agents_file import read_agents
+from steersman.adapters.stores.memory import MemoryLog, MemoryWakeups
+from steersman.adapters.stores.memory_views import MemoryViews
+from steersman.adapters.stores.token_store import open_tokens
 from steersman.application.views.keep_views import ViewKeeper
 from steersman.application.writer.caller import service
 from steersman.application.writer.run_log import RunLog

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from litestar.handlers import HTTPRouteHandler
 
-from steersman.adapters import token_store
+from steersman.adapters.stores import token_store
 from steersman.domain.projects.project import Project, ProjectRole
 from steersman.domain.rejected import Forbidden, ProjectNotFound, RunNotFound
 from steersman.http.access import Access
@@ -187,7 +187,7 @@ def test_a_viewer_of_a_project_looks_and_a_contributor_changes(
 
 
 def test_a_token_issued_by_another_process_works_at_once(api: Any, services: Services) -> None:
-    from steersman.adapters.token_store import open_tokens
+    from steersman.adapters.stores.token_store import open_tokens
 
     beside = open_tokens(Path(services.data_dir))
     raw = beside.issue("carol", "viewer")

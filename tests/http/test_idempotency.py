@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from steersman.adapters.memory import MemoryLog, SystemClock
+from steersman.adapters.clock import SystemClock
+from steersman.adapters.stores.memory import MemoryLog
 from steersman.application.writer.caller import Answer, Caller, IdempotencyKey
 from steersman.application.writer.run_log import RunLog
 from steersman.domain.kinds.catalogue import CATALOGUE

@@ -10,10 +10,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from steersman.adapters.memory import MemoryLog, MemoryRecorder, MemoryWakeups, SystemClock
-from steersman.adapters.memory_views import MemoryViews
-from steersman.adapters.postgres_log import PostgresLog
-from steersman.adapters.sqlite_log import SqliteLog
+from steersman.adapters.clock import SystemClock
+from steersman.adapters.stores.memory import MemoryLog, MemoryRecorder, MemoryWakeups
+from steersman.adapters.stores.memory_views import MemoryViews
+from steersman.adapters.stores.postgres_log import PostgresLog
+from steersman.adapters.stores.sqlite_log import SqliteLog
 from steersman.application.views.keep_views import ViewKeeper
 from steersman.application.writer.run_log import RunLog
 from steersman.domain.kinds.catalogue import CATALOGUE

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from steersman.adapters.memory import SystemClock
-from steersman.adapters.memory_views import MemoryViews
-from steersman.adapters.sqlite_log import SqliteLog
+from steersman.adapters.clock import SystemClock
+from steersman.adapters.stores.memory_views import MemoryViews
+from steersman.adapters.stores.sqlite_log import SqliteLog
 from steersman.application.ports.log import LogUnavailable
 from steersman.application.writer.run_log import RunLog
 from steersman.domain.kinds.catalogue import CATALOGUE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from steersman.adapters.feed_hub import FeedHub
+from steersman.adapters.feeds.feed_hub import FeedHub
 from steersman.domain.runs import review
 
 from .feeds import Frame, end, listening, shown, whole

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from steersman.adapters.log.checkpoint_file import CheckpointFile, read_notes
-from steersman.adapters.log.keys import Keyring
 from steersman.adapters.log.opening import put_back
-from steersman.adapters.log.signed_note import parse_checkpoint
-from steersman.adapters.sqlite_log import SqliteRecorder, open_datastore
+from steersman.adapters.log_format.checkpoint_file import CheckpointFile, read_notes
+from steersman.adapters.log_format.keys import Keyring
+from steersman.adapters.log_format.signed_note import parse_checkpoint
+from steersman.adapters.stores.sqlite_log import SqliteRecorder, open_datastore
 from steersman.ops.backup import back_up
 from steersman.ops.settings import Settings
 from steersman.tests.audit import writer

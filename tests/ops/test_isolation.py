@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.adapters.agents_file import read_agents
+from steersman.adapters.processes.agents_file import read_agents
 from steersman.adapters.processes.bubblewrap import Bubblewrap, find_box
 from steersman.ops.agent_places import processes, room_for_agents
 from steersman.ops.host_network import check_host_network, let_in, without_secret

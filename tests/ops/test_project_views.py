@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from steersman.adapters.memory import MemoryLog, MemoryWakeups
-from steersman.adapters.memory_views import MemoryViews
+from steersman.adapters.stores.memory import MemoryLog, MemoryWakeups
+from steersman.adapters.stores.memory_views import MemoryViews
 from steersman.application.ports.log import Append, LogUnavailable
 from steersman.application.views.keep_views import (
     FIRST_REST_SECONDS,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from steersman.adapters.sqlite_log import SqliteLog
+from steersman.adapters.stores.sqlite_log import SqliteLog
 from steersman.domain.event import Draft, Text
 from steersman.ops.command_line import main
 from steersman.ops.texts_command import forget_output

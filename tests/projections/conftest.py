@@ -8,8 +8,8 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from steersman.adapters.memory import MemoryLog
-from steersman.adapters.memory_views import MemoryViews
+from steersman.adapters.stores.memory import MemoryLog
+from steersman.adapters.stores.memory_views import MemoryViews
 from steersman.application.ports.log import Append
 from steersman.application.views.project_views import catch_up
 from steersman.domain.event import Draft, Event, Fact, Text

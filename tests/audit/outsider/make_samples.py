@@ -11,11 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from steersman.adapters.audit.receipt import receipt_of_directive
-from steersman.adapters.log.keys import new_keys
-from steersman.adapters.log.merkle import Edge, grow, leaf_hash
 from steersman.adapters.log.proofs import StoredProofs
-from steersman.adapters.log.signed_note import parse_checkpoint, sign
+from steersman.adapters.log.receipt import receipt_of_directive
+from steersman.adapters.log_format.keys import new_keys
+from steersman.adapters.log_format.merkle import Edge, grow, leaf_hash
+from steersman.adapters.log_format.signed_note import parse_checkpoint, sign
 from steersman.domain.facts.child_run import TurnStarted
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import decided, effect, on, put, received, said

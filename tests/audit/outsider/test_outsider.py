@@ -16,14 +16,14 @@ import pytest
 
 from steersman.adapters.audit.bundle import Bundle
 from steersman.adapters.audit.log import audit
-from steersman.adapters.audit.receipt import check_receipt
 from steersman.adapters.audit.store import RunFacts, WholeLog
-from steersman.adapters.log.keys import new_keys
-from steersman.adapters.log.merkle import leaf_hash
-from steersman.adapters.log.signed_note import Checkpoint, public_bytes, sign
-from steersman.adapters.log.signed_note import verifier_key as public_key
-from steersman.adapters.postgres_log import LogDatastore, PostgresRecorder
-from steersman.adapters.sqlite_log import SqliteRecorder, open_datastore
+from steersman.adapters.log.receipt import check_receipt
+from steersman.adapters.log_format.keys import new_keys
+from steersman.adapters.log_format.merkle import leaf_hash
+from steersman.adapters.log_format.signed_note import Checkpoint, public_bytes, sign
+from steersman.adapters.log_format.signed_note import verifier_key as public_key
+from steersman.adapters.stores.postgres_log import LogDatastore, PostgresRecorder
+from steersman.adapters.stores.sqlite_log import SqliteRecorder, open_datastore
 from steersman.application.ports.verdict import Verdict
 from steersman.tests.audit.outsider.make_samples import SAMPLES
 from steersman.tests.audit.outsider.tables import put, read

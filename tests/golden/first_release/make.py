@@ -33,7 +33,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from steersman.adapters.crash_points import VARIABLE
+from steersman.adapters.stores.crash_points import VARIABLE
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, Api, Service, part, wait_until, write
 from steersman.tests.golden.first_release.sample import PLACE, SAMPLE, Kept, alone, store

@@ -3,9 +3,8 @@
 import msgspec
 
 from .head import Head
-from .keys import KeysRefused
+from .keys import KeysRefused, Ring
 from .merkle import HASH_BYTES, edge_root
-from .sealing import Ring
 from .signed_note import NoteInvalid, base64_of, bytes_of, decimal, parse_note, sign_text
 
 #: What follows the log's origin in the first line. No checkpoint begins so, hence none can be taken for a tree head.

@@ -17,12 +17,10 @@ from eventsourcing.sqlite import (
     SQLiteDatastore,
 )
 
-from ..domain.event import Event
-from .log.event_codec import StoredRow
-from .log.head import edge_bytes
-from .log.numbering import Known, Numbered, Wanted
-from .log.recorder import Transaction, translated
-from .log.rows import (
+from ...domain.event import Event
+from ..log.numbering import Known, Numbered, Wanted
+from ..log.recorder import Transaction, translated
+from ..log.rows import (
     DELETE_ANSWERS,
     FACT_COLUMNS,
     INSERT_ANSWER,
@@ -42,7 +40,9 @@ from .log.rows import (
     stored_number,
     text_rows,
 )
-from .log.sequenced_log import Opening, SequencedLog
+from ..log.sequenced_log import Opening, SequencedLog
+from ..log_format.event_codec import StoredRow
+from ..log_format.head import edge_bytes
 from .schema_steps import read_steps
 from .sqlite_schema import READER_PATIENCE_MILLISECONDS, empty_journal, take_steps
 

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, contextmanager
 from threading import local
 from typing import Any, Final, Protocol
 
-from ..application.ports.outside import ViewRow
-from ..application.views.project_views import Changes, Head, StoredRows
+from ...application.ports.outside import ViewRow
+from ...application.views.project_views import Changes, Head, StoredRows
 from .position_waiters import PositionWaiters
 
 SELECT_HEADS: Final = "SELECT generation, version, position, active FROM view_heads WHERE view = ? ORDER BY generation"

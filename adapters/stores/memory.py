@@ -4,33 +4,22 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from operator import attrgetter
 from threading import Condition, Lock
 
-from ..application.ports.log import Answered, AnswerKey, Proposal, Stored, Tell
-from ..application.ports.outside import Announce, Clock
-from ..domain.event import Event
-from ..domain.kinds.log import LOG_STREAM
-from .audit.entry import ENTRY_COLUMNS, Entry, entry_of
-from .log.event_codec import EventCodec, StoredRow, StoredText
-from .log.head import Head
-from .log.keys import LogKeys, new_keys
-from .log.numbering import AnswerRow, FactRow, Known, Numbered, Wanted, answered
-from .log.recorder import Order, Transaction
-from .log.sealing import UNSEALED, OneKey, Sealed, Sealing, signer_of
-from .log.stored_log import Commit, StoredLog
-
-
-class SystemClock:
-    """The machine's clock."""
-
-    def now(self) -> datetime:
-        """Return the present moment, in UTC."""
-        return datetime.now(UTC)
-
-
-SYSTEM_CLOCK = SystemClock()
+from ...application.ports.log import Answered, AnswerKey, Proposal, Stored, Tell
+from ...application.ports.outside import Announce, Clock
+from ...domain.event import Event
+from ...domain.kinds.log import LOG_STREAM
+from ..clock import SYSTEM_CLOCK
+from ..log.numbering import AnswerRow, FactRow, Known, Numbered, Wanted, answered
+from ..log.recorder import Order, Transaction
+from ..log.sealing import UNSEALED, OneKey, Sealed, Sealing, signer_of
+from ..log.stored_log import Commit, StoredLog
+from ..log_format.entry import ENTRY_COLUMNS, Entry, entry_of
+from ..log_format.event_codec import EventCodec, StoredRow, StoredText
+from ..log_format.head import Head
+from ..log_format.keys import LogKeys, new_keys
 
 
 class MemoryWakeups:

@@ -6,9 +6,9 @@ from threading import Lock
 
 import msgspec
 
-from ..application.ports.outside import ViewRow
-from ..application.views.check_views import Snapshot
-from ..application.views.project_views import Changes, Head, StoredRows
+from ...application.ports.outside import ViewRow
+from ...application.views.check_views import Snapshot
+from ...application.views.project_views import Changes, Head, StoredRows
 from .position_waiters import PositionWaiters
 
 

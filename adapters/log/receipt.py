@@ -7,10 +7,10 @@ import msgspec
 from ...application.ports.verdict import Verdict, rests_on
 from ...application.queries.receipt_detail import ReceiptDetail, receipt_detail
 from ...domain.facts.directive import SteeringReceived, directive_stream
-from ..log.event_codec import Envelope, StoredRow
-from ..log.merkle import leaf_hash, proves_inclusion
-from ..log.proofs import StoredProofs
-from ..log.signed_note import (
+from ..log_format.entry import Bad, Unreadable, bad
+from ..log_format.event_codec import Envelope, StoredRow
+from ..log_format.merkle import leaf_hash, proves_inclusion
+from ..log_format.signed_note import (
     MAX_NOTE_CHARACTERS,
     PROOF_HEADER,
     Checkpoint,
@@ -23,7 +23,7 @@ from ..log.signed_note import (
     parse_verifier_key,
     signers,
 )
-from .entry import Bad, Unreadable, bad
+from .proofs import StoredProofs
 
 MAX_RECEIPT_BYTES = 32 * MAX_NOTE_CHARACTERS
 

@@ -13,8 +13,8 @@ import msgspec
 import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from ..application.ports.log import LogUnavailable
-from ..application.writer.caller import is_reserved
+from ...application.ports.log import LogUnavailable
+from ...application.writer.caller import is_reserved
 from .postgres_address import noticing
 
 Scope = Literal["viewer", "operator"]

@@ -18,8 +18,8 @@ from pathlib import Path
 from threading import Lock, local
 from typing import Any
 
-from ..application.ports.log import LogUnavailable
-from ..application.views.check_views import Snapshot
+from ...application.ports.log import LogUnavailable
+from ...application.views.check_views import Snapshot
 from .view_tables import Statements, TableViews, active_rows
 
 SCHEMA = Path(__file__).parent / "sql" / "sqlite_views.sql"

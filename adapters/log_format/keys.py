@@ -3,7 +3,9 @@
 import hashlib
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from cryptography.hazmat.primitives import serialization
@@ -165,3 +167,15 @@ def _pem(key: Ed25519PrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+
+
+class Ring(Protocol):
+    """Where keys are kept."""
+
+    def get(self, signing_id: str, hmac_id: str) -> LogKeys:
+        """Return a pair of keys by its ids. Raises KeysRefused."""
+        ...
+
+    def all(self) -> Sequence[LogKeys]:
+        """Return every pair of keys that is here. Raises KeysRefused."""
+        ...

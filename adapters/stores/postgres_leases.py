@@ -8,11 +8,11 @@ from typing import Any, Final, LiteralString
 import msgspec
 import psycopg
 
-from ..application.ports.effect_state import EffectState
-from ..application.ports.leases import Holder, Standing
-from ..application.ports.log import LogUnavailable
+from ...application.ports.effect_state import EffectState
+from ...application.ports.leases import Holder, Standing
+from ...application.ports.log import LogUnavailable
+from ..processes.lock import ProcessLock
 from .postgres_address import noticing
-from .processes.lock import ProcessLock
 
 CONNECT_TIMEOUT_SECONDS = 3
 #: A renewal that takes longer is worth nothing any more.

@@ -10,13 +10,11 @@ from eventsourcing.postgres import PostgresApplicationRecorder, PostgresDatastor
 from psycopg import Connection, Cursor
 from psycopg.rows import DictRow, TupleRow, dict_row, tuple_row
 
-from ..application.ports.log import Answered, LogUnavailable
-from ..domain.event import Event
-from .log.event_codec import StoredRow
-from .log.head import Head, edge_bytes
-from .log.numbering import Known, Numbered, Wanted
-from .log.recorder import Transaction, translated
-from .log.rows import (
+from ...application.ports.log import Answered, LogUnavailable
+from ...domain.event import Event
+from ..log.numbering import Known, Numbered, Wanted
+from ..log.recorder import Transaction, translated
+from ..log.rows import (
     DELETE_ANSWERS,
     LIBRARY_COLUMNS,
     NODE_COLUMNS,
@@ -30,7 +28,9 @@ from .log.rows import (
     stored_head,
     text_rows,
 )
-from .log.sequenced_log import Opening, SequencedLog
+from ..log.sequenced_log import Opening, SequencedLog
+from ..log_format.event_codec import StoredRow
+from ..log_format.head import Head, edge_bytes
 from .postgres_address import noticing
 from .postgres_statements import native, read_sql
 

@@ -8,8 +8,8 @@ import msgspec
 
 from ...application.ports.verdict import Finding
 from ...domain.kinds.catalogue import CATALOGUE
-from ..log.event_codec import ENVELOPE_VERSION, Envelope, StoredText
-from ..log.merkle import NoHash, leaf_hash
+from .event_codec import ENVELOPE_VERSION, Envelope, StoredText
+from .merkle import NoHash, leaf_hash
 
 #: How deep a payload may be for its texts to be found; decoding refuses what is deeper than a few hundred.
 MAX_SHOWN = 200

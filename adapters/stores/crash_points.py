@@ -16,13 +16,13 @@ from typing import Any, cast
 
 import msgspec
 
-from ..application.ports.outside import Clock
-from .log.event_codec import Envelope
-from .log.head import Head
-from .log.numbering import FactRow, Numbered
-from .log.recorder import Recorder
-from .log.sealing import Sealing
-from .log.stored_log import Opens
+from ...application.ports.outside import Clock
+from ..log.numbering import FactRow, Numbered
+from ..log.recorder import Recorder
+from ..log.sealing import Sealing
+from ..log.stored_log import Opens
+from ..log_format.event_codec import Envelope
+from ..log_format.head import Head
 
 VARIABLE = "STEERSMAN_CRASH_AT"
 #: Every hop between two changes of files.

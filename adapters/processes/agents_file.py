@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
-from .processes.box import Limits
-from .processes.proxy import WaysOut, read_reach
+from .box import Limits
+from .proxy import WaysOut, read_reach
 
 REHEARSAL = "rehearsal"
 #: Stands for the model's name in an agent's command and environment.

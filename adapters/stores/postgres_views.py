@@ -9,8 +9,8 @@ from psycopg import Connection, IsolationLevel
 from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from ..application.ports.log import LogUnavailable
-from ..application.views.check_views import Snapshot
+from ...application.ports.log import LogUnavailable
+from ...application.views.check_views import Snapshot
 from .postgres_address import noticing
 from .postgres_statements import native, read_sql
 from .view_tables import Statements, TableViews, active_rows

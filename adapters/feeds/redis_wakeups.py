@@ -20,8 +20,9 @@ import structlog
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from ..application.ports.outside import Clock
-from .memory import SYSTEM_CLOCK, MemoryWakeups
+from ...application.ports.outside import Clock
+from ..clock import SYSTEM_CLOCK
+from ..stores.memory import MemoryWakeups
 
 #: How long a connection, or one answer, may take.
 ANSWER_SECONDS = 2.0
