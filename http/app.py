@@ -6,46 +6,23 @@ from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.middleware import DefineMiddleware
 
-from . import (
-    approvals,
-    assembly,
-    assembly_files,
-    diagnostics,
-    events,
-    explain,
-    files,
-    fleet,
-    graph,
-    health,
-    metrics,
-    openapi,
-    orchestrations,
-    outcome_spec,
-    overview,
-    project_changes,
-    project_workspace,
-    projects,
-    receipts,
-    run_actions,
-    run_life,
-    run_lists,
-    runs,
-    sandbox_policy,
-    steering,
-    stream,
-    team,
-    team_changes,
-    worker_steering,
-)
-from .access import Access
-from .authentication import BearerAuthentication
-from .cut_short import told_when_cut_short
-from .given import Services
-from .idempotency import asking_over
-from .manners import PoliteApp, refuse_unknown_parameters
-from .metrics import Metrics
-from .problems import FINDINGS, HANDLERS
-from .reading import provide_reading
+from . import openapi
+from .feeds import events, stream
+from .files import assembly_files, files, project_workspace
+from .gate import approvals, assembly, outcome_spec, run_actions
+from .projects import project_changes, projects, sandbox_policy, team, team_changes
+from .request.access import Access
+from .request.authentication import BearerAuthentication
+from .request.cut_short import told_when_cut_short
+from .request.given import Services
+from .request.idempotency import asking_over
+from .request.manners import PoliteApp, refuse_unknown_parameters
+from .request.problems import FINDINGS, HANDLERS
+from .request.reading import provide_reading
+from .runs import explain, graph, orchestrations, run_life, run_lists, runs
+from .service import diagnostics, health, metrics, overview, receipts
+from .service.metrics import Metrics
+from .steering import fleet, steering, worker_steering
 from .waiting import items
 
 ROUTES = (

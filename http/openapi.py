@@ -10,8 +10,8 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 
-from .fleet_batch import FleetSteerRequest
-from .worker_steering import WorkerSteerRequest
+from .steering.fleet_batch import FleetSteerRequest
+from .steering.worker_steering import WorkerSteerRequest
 
 PUBLIC_PATHS = frozenset({"/", "/health", "/api/health", "/api/server/info"})
 PROOF_PATH = "/api/receipts/{directive}"

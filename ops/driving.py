@@ -21,7 +21,7 @@ from ..application.ports.outside import Views, Wakeups
 from ..application.ports.tenure import Absent, Alone, Tenure
 from ..application.views.keep_views import sweep
 from ..application.writer.run_log import RunLog
-from ..http.given import NO_LEASES, LeaseState
+from ..http.request.given import NO_LEASES, LeaseState
 from .agent_places import processes
 from .settings import MIB, Settings
 

@@ -43,9 +43,9 @@ from ..application.views.keep_views import ViewKeeper
 from ..application.writer.run_log import RunLog
 from ..domain.kinds.catalogue import CATALOGUE
 from ..http.app import create_app
-from ..http.given import Counts, Services
-from ..http.given import Settings as HttpSettings
-from ..http.metrics import Metrics
+from ..http.request.given import Counts, Services
+from ..http.request.given import Settings as HttpSettings
+from ..http.service.metrics import Metrics
 from .driving import Driving, Role
 from .home_id import settle_home
 from .host_network import check_host_network

@@ -9,11 +9,12 @@ from litestar.params import QueryParameter
 from msgspec import Meta
 
 from ...domain.rejected import Forbidden
-from ...projections import project_view, waiting
+from ...projections import waiting
 from ...projections.waiting import WaitingDetail, WaitingItem, WaitingKind, WaitingRun, WaitsForWhom
-from ..access import InvalidProjectId, is_uuid
-from ..problems import refusals
-from ..reading import DEFAULT_PAGE, Limit, Reads, link_to, only_once
+from ..request.access import InvalidProjectId, is_uuid
+from ..request.problems import refusals
+from ..request.reading import DEFAULT_PAGE, Limit, Reads, link_to, only_once
+from ..request.what_waits import own_projects
 from .requests import RequestToSend, requests_for, summary_of
 
 ProjectId: TypeAlias = Annotated[str | None, QueryParameter(description="Only what waits in this project.")]
@@ -70,17 +71,6 @@ def list_waiting(
     return Response(body, headers=link_to(request, after=page[-1][0]) if len(found) > limit else {})
 
 
-def waiting_kinds(reading: Reads, project_id: str) -> dict[str, list[WaitingKind]]:
-    """Return the kinds of what waits in each run of a project in which something waits, the oldest first, each once."""
-    return {row.run_id: kinds_of(row) for row in reading.every(waiting.VIEW, project_id)}
-
-
-def kinds_of(row: WaitingRun | None, child_run_id: str | None = None) -> list[WaitingKind]:
-    """Return the kinds of what waits in a coordinator run, or in one of its children, the oldest first, each once."""
-    items = row.items if row else ()
-    return [*dict.fromkeys(item.kind for item in items if child_run_id in (None, item.child_run_id))]
-
-
 def _rows(reading: Reads, project_id: str | None, run_id: str | None) -> Iterable[WaitingRun]:
     if run_id is not None:
         place = reading.access.run(reading.principal, run_id)
@@ -92,12 +82,6 @@ def _rows(reading: Reads, project_id: str | None, run_id: str | None) -> Iterabl
         reading.access.project(reading.principal, project_id)
         return reading.every(waiting.VIEW, project_id)
     return (row for project in own_projects(reading) for row in reading.every(waiting.VIEW, project))
-
-
-def own_projects(reading: Reads) -> Sequence[str]:
-    """Return the ids of the projects in which the caller has a role."""
-    group = project_view.user_group(reading.principal.user)
-    return [role.project_id for role in reading.every(project_view.ROLES_VIEW, group)]
 
 
 def _may_answer(reading: Reads, project_id: str) -> bool:

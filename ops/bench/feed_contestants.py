@@ -43,7 +43,7 @@ from steersman.domain.facts.agent_output import MessageDelta
 from steersman.domain.facts.child_run import output_stream
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.http.app import create_app
-from steersman.http.given import Services
+from steersman.http.request.given import Services
 
 #: How many frames are stored, or handed out, in one go when they are made as fast as they can be.
 GROUP = 10

@@ -36,8 +36,8 @@ from steersman.domain.process import dispatch
 from steersman.domain.runs import review
 from steersman.domain.work import child_ends, turns
 from steersman.http.app import create_app
-from steersman.http.given import Services, Settings
-from steersman.http.metrics import Metrics
+from steersman.http.request.given import Services, Settings
+from steersman.http.service.metrics import Metrics
 from steersman.ops.connections import GuardedServer, Limits
 
 PLAN = {"subtasks": [{"title": "Build", "scope": "All of it"}, {"title": "Test", "dependsOn": [0]}]}

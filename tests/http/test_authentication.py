@@ -12,9 +12,9 @@ from litestar.handlers import HTTPRouteHandler
 from steersman.adapters.stores import token_store
 from steersman.domain.projects.project import Project, ProjectRole
 from steersman.domain.rejected import Forbidden, ProjectNotFound, RunNotFound
-from steersman.http.access import Access
 from steersman.http.app import ROUTES
-from steersman.http.given import Principal, Services
+from steersman.http.request.access import Access
+from steersman.http.request.given import Principal, Services
 
 NOBODY = "f36800fd-f2f8-418c-958e-aae3e4921ba6"
 READS = [

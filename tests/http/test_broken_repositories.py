@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from steersman.application.ports.git import GitConflict, RepositoryUnusable
-from steersman.http.given import Services
+from steersman.http.request.given import Services
 
 from .conftest import git, served
 

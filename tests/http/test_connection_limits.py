@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from steersman.http.given import Services
+from steersman.http.request.given import Services
 from steersman.ops.connections import Limits
 from steersman.tests.http.conftest import Api, served
 

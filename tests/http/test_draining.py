@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from steersman.http import worker_steering
+from steersman.http.steering import worker_steering
 
 from .conftest import Api, served
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from steersman.http.access import Access
-from steersman.http.feed_sources import PAGE_BYTES, RunSource
-from steersman.http.given import Services
+from steersman.http.feeds.feed_sources import PAGE_BYTES, RunSource
+from steersman.http.request.access import Access
+from steersman.http.request.given import Services
 from steersman.ops.connections import Limits
 from steersman.tests.http.conftest import Api, served
 from steersman.tests.http.feeds import listening

@@ -10,8 +10,8 @@ import pytest
 from steersman.application.ports.log import Undecodable
 from steersman.application.ports.proofs import OutOfRange
 from steersman.application.ports.verdict import Finding, Verdict
-from steersman.http.findings import Findings
-from steersman.http.given import Services
+from steersman.http.request.findings import Findings
+from steersman.http.request.given import Services
 from steersman.tests.http.conftest import served
 
 

@@ -15,8 +15,8 @@ import pytest
 from steersman.application.ports.log import LogUnavailable
 from steersman.application.writer.run_log import RunLog
 from steersman.domain.steering import follow
-from steersman.http import worker_steering
-from steersman.http.given import Services
+from steersman.http.request.given import Services
+from steersman.http.steering import worker_steering
 from steersman.tests.live_agents import wait_until
 
 from .conftest import Api, Story, served

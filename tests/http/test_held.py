@@ -9,7 +9,7 @@ from steersman.domain.event import Text
 from steersman.domain.facts.held import EffectHeld
 from steersman.domain.process.effects import next_effects
 from steersman.domain.process.hold import hold, release
-from steersman.http.given import Services
+from steersman.http.request.given import Services
 from steersman.projections import held_runs
 
 from .test_monitoring import scrape

@@ -17,7 +17,7 @@ from steersman.adapters.stores.memory import MemoryLog
 from steersman.application.writer.caller import Answer, Caller, IdempotencyKey
 from steersman.application.writer.run_log import RunLog
 from steersman.domain.kinds.catalogue import CATALOGUE
-from steersman.http.given import Services
+from steersman.http.request.given import Services
 
 from .conftest import Api, Story, served
 

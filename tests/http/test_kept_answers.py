@@ -19,7 +19,7 @@ from steersman.application.views.keep_views import ViewKeeper
 from steersman.application.writer.run_log import RunLog
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.domain.work import agent_requests, turns
-from steersman.http.given import Services
+from steersman.http.request.given import Services
 
 from .conftest import Api, Story, own_feed, served
 

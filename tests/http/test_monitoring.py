@@ -19,8 +19,8 @@ from steersman.application.ports.log import LogUnavailable
 from steersman.application.writer.run_log import RunLog
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.domain.steering.follow import moved
-from steersman.http.given import Counts, Services
-from steersman.http.metrics import MOST_DIRECTIVES, Metrics, by_age
+from steersman.http.request.given import Counts, Services
+from steersman.http.service.metrics import MOST_DIRECTIVES, Metrics, by_age
 from steersman.projections import outstanding_directives
 from steersman.projections.catalogue import VIEWS
 

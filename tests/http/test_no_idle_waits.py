@@ -17,9 +17,10 @@ from steersman.domain.facts.run import Run
 from steersman.domain.rejected import Rejected
 from steersman.domain.work import workers
 from steersman.domain.work.turns import Overtaken
-from steersman.http import outcome_spec, worker_steering
 from steersman.http.app import ROUTES
-from steersman.http.given import Services
+from steersman.http.gate import outcome_spec
+from steersman.http.request.given import Services
+from steersman.http.steering import worker_steering
 from steersman.tests.http.conftest import Api, Story, served
 
 HOUR = 3_600.0

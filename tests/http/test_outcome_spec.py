@@ -8,7 +8,7 @@ import pytest
 from steersman.domain.event import Text
 from steersman.domain.facts.outcome_spec import OutcomeDraft
 from steersman.domain.runs import define_outcome, review
-from steersman.http import outcome_spec as routes
+from steersman.http.gate import outcome_spec as routes
 
 STRANGER = "f36800fd-f2f8-418c-958e-aae3e4921ba6"
 DRAFT = OutcomeDraft(desired_outcome=Text("Things are sold"), scope=Text("The shop"), assumptions=Text("None"))

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from steersman.application.ports.log import LogUnavailable, Undecodable
-from steersman.http.findings import Findings
-from steersman.http.given import Services
+from steersman.http.request.findings import Findings
+from steersman.http.request.given import Services
 
 from .conftest import Api, served
 

@@ -10,7 +10,7 @@ import pytest
 
 from steersman.domain.git import Commit
 from steersman.domain.runs import review
-from steersman.http.given import Services
+from steersman.http.request.given import Services
 
 from .conftest import git, served
 

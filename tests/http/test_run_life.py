@@ -11,7 +11,7 @@ from steersman.application.writer.run_log import RunLog
 from steersman.domain.process.effects import EndWorkers, next_effects
 from steersman.domain.runs import review
 from steersman.domain.work import workers
-from steersman.http.given import Services
+from steersman.http.request.given import Services
 
 from .conftest import served
 

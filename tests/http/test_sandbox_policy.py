@@ -8,7 +8,7 @@ import pytest
 
 from steersman.domain.work import agent_requests, turns
 from steersman.domain.work.agent_requests import ToolCall
-from steersman.http.given import Services
+from steersman.http.request.given import Services
 
 from .conftest import served
 

@@ -11,9 +11,9 @@ from threading import Event, Thread
 from typing import Any
 
 from steersman.application.ports.log import LogUnavailable
-from steersman.http.access import RunPlace
-from steersman.http.feed_sources import PAGE, RunSource
-from steersman.http.given import Services
+from steersman.http.feeds.feed_sources import PAGE, RunSource
+from steersman.http.request.access import RunPlace
+from steersman.http.request.given import Services
 
 from .conftest import own_feed, served
 from .feeds import Feed, Frame, end, listening, shown, whole

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from steersman.http.metrics import AGES, OLDEST, Metrics
+from steersman.http.service.metrics import AGES, OLDEST, Metrics
 from steersman.ops.command_line import main
 from steersman.ops.settings import read_settings
 from steersman.tests.http.conftest import opened
