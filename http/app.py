@@ -149,7 +149,7 @@ def create_app(services: Services, measured: Metrics | None = None, role: str = 
         before_send=[measured.count],
         request_max_body_size=services.settings.max_body_bytes,
         openapi_config=openapi.config(services.settings.version),
-        # How and where a process logs is its own business: see ops/logs.py.
+        # How and where a process logs is its own business: see ops/serving/logs.py.
         logging_config=None,
         state=State({FINDINGS: services.findings}),
         # Never in debug mode: its pages show source text to whoever makes a request fail.

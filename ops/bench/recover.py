@@ -38,9 +38,9 @@ from lives import fill
 from steersman.adapters.clock import SYSTEM_CLOCK
 from steersman.adapters.stores.memory import MemoryWakeups
 from steersman.application.views.project_views import catch_up
-from steersman.ops.migrate import prepare_schema
+from steersman.ops.serving.tables import prepare_schema
+from steersman.ops.serving.wiring import open_stores, sealing
 from steersman.ops.settings import Settings
-from steersman.ops.wiring import open_stores, sealing
 from steersman.projections.catalogue import VIEWS
 
 #: Each run that waits at its gate has so many directives.

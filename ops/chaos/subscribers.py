@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
-from ..sse import read_events
+from ..commands.sse import read_events
 from .check_feeds import Frame
 
 #: A replica that stands still sends nothing; the feed is asked for elsewhere then.

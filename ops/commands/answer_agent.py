@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
-from ..client import Client, path_part
 from ..output import print_json
 from ..settings import client_options, read_connection
+from .client import Client, path_part
 from .decide import key_option, named
 from .finding import find_item, run_path
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from ..client import Client, path_part
 from ..output import print_json
 from ..refused import Refused
 from ..settings import client_options, read_connection
+from .client import Client, path_part
 from .finding import find_item, find_run, run_path, waiting_items
 from .start_run import wait_for
 

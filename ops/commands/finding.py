@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from ..client import Client, path_part
 from ..refused import Refused
+from .client import Client, path_part
 
 #: What an id can begin with: shorter than a whole one.
 _BEGINNING = re.compile(r"[0-9a-fA-F-]{1,35}")

@@ -4,10 +4,10 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..client import Client
 from ..output import note
-from ..sse import ServerSent
+from .client import Client
 from .finding import run_path, waiting_items
+from .sse import ServerSent
 
 #: What a command ends with that has followed a run; one that reached its goal: 0. They are told in docs/commands.md.
 OUTCOMES = {"failed": 4, "merge_failed": 5, "declined": 6, "stopped": 7}

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from ..client import Client
 from ..output import plain, print_json, print_table
 from ..refused import Refused
 from ..settings import client_options, read_connection
+from .client import Client
 from .finding import find_run, run_path, waiting_items
 from .screen import coloured, show_long
 from .show_waiting import print_item

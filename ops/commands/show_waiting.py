@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from ..client import Client
 from ..output import plain, print_json
 from ..settings import client_options, read_connection
+from .client import Client
 from .finding import find_run, waiting_items
 from .screen import age, coloured
 

@@ -8,15 +8,15 @@ from typing import Any
 import click
 import msgspec
 
-from ..client import Client, path_part
-from ..event_words import in_words
 from ..output import note, plain, print_json
 from ..refused import Refused, RefusedByService
 from ..settings import client_options, read_connection
-from ..sse import ServerSent
+from .client import Client, path_part
+from .event_words import in_words
 from .finding import run_path, waiting_items
 from .following import WAITS_FOR_YOU, begun_with, conclusion, follow, resumable
 from .show_waiting import print_item
+from .sse import ServerSent
 
 #: The member of a team that nobody has made one for; it works with the default agent.
 ROLE = "software-engineer"

@@ -20,7 +20,7 @@ from steersman.adapters.log_format.signed_note import verifier_key
 from steersman.adapters.stores.postgres_views import PostgresViews
 from steersman.adapters.stores.sqlite_views import SqliteViews
 from steersman.application.views.project_views import catch_up
-from steersman.ops.audit_command import command
+from steersman.ops.admin.audit_command import command
 from steersman.projections import outstanding_directives
 from steersman.tests.audit.conftest import World, attack_bundle
 from steersman.tests.audit.facts import received, said, steered, unsteered

@@ -18,7 +18,7 @@ from steersman.application.ports.log import Forged, LogTampered, LogUnavailable,
 from steersman.application.ports.proofs import OutOfRange
 from steersman.domain.event import Fact
 from steersman.domain.kinds.catalogue import CATALOGUE
-from steersman.ops.replay import command as replay
+from steersman.ops.admin.replay import command as replay
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import on, put, received, said, steered, unsteered
 from steersman.tests.audit.test_command import run as run  # noqa: PLC0414 - a fixture

@@ -19,7 +19,7 @@ from steersman.adapters.log_format.checkpoint_file import CheckpointFile, read_n
 from steersman.adapters.log_format.cosignature import cosign, cosigned_at, parse_witness
 from steersman.adapters.log_format.keys import new_keys
 from steersman.adapters.log_format.signed_note import NoteInvalid, parse_checkpoint, verifier_key
-from steersman.ops.audit_command import command
+from steersman.ops.admin.audit_command import command
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import put, said, steered, unsteered
 from steersman.tests.audit.test_command import run as run  # noqa: PLC0414 - a fixture

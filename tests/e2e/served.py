@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from steersman.ops.sse import ServerSent, read_events
+from steersman.ops.commands.sse import ServerSent, read_events
 from steersman.tests.last_words import remember
 
 #: Far beyond what anything here takes, on a machine that is busy with other things.

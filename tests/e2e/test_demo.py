@@ -4,7 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from steersman.ops.demo_project import FILES
+from steersman.ops.admin.demo_project import FILES
 from steersman.tests.e2e.served import environment, steersman
 
 

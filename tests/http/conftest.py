@@ -38,7 +38,7 @@ from steersman.domain.work import child_ends, turns
 from steersman.http.app import create_app
 from steersman.http.request.given import Services, Settings
 from steersman.http.service.metrics import Metrics
-from steersman.ops.connections import GuardedServer, Limits
+from steersman.ops.serving.connections import GuardedServer, Limits
 
 PLAN = {"subtasks": [{"title": "Build", "scope": "All of it"}, {"title": "Test", "dependsOn": [0]}]}
 #: Short, so that tests of silence and of waiting in vain are quick; none of them measures it.

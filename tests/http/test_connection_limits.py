@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 import pytest
 
 from steersman.http.request.given import Services
-from steersman.ops.connections import Limits
+from steersman.ops.serving.connections import Limits
 from steersman.tests.http.conftest import Api, served
 
 LIMITS = Limits(head_seconds=1.0, body_seconds=1.5, unread_seconds=1.0, strangers=12, ahead=4)

@@ -13,7 +13,7 @@ import pytest
 from steersman.http.feeds.feed_sources import PAGE_BYTES, RunSource
 from steersman.http.request.access import Access
 from steersman.http.request.given import Services
-from steersman.ops.connections import Limits
+from steersman.ops.serving.connections import Limits
 from steersman.tests.http.conftest import Api, served
 from steersman.tests.http.feeds import listening
 from steersman.tests.live_agents import wait_until

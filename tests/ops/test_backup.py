@@ -15,7 +15,7 @@ from steersman.adapters.log_format.checkpoint_file import CheckpointFile, read_n
 from steersman.adapters.log_format.keys import Keyring
 from steersman.adapters.log_format.signed_note import parse_checkpoint
 from steersman.adapters.stores.sqlite_log import SqliteRecorder, open_datastore
-from steersman.ops.backup import back_up
+from steersman.ops.admin.backup import back_up
 from steersman.ops.settings import Settings
 from steersman.tests.audit import writer
 from steersman.tests.e2e.conftest import Repository

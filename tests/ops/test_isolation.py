@@ -7,11 +7,11 @@ import pytest
 
 from steersman.adapters.processes.agents_file import read_agents
 from steersman.adapters.processes.bubblewrap import Bubblewrap, find_box
-from steersman.ops.agent_places import processes, room_for_agents
-from steersman.ops.host_network import check_host_network, let_in, without_secret
 from steersman.ops.refused import Refused
+from steersman.ops.serving.agent_places import processes, room_for_agents
+from steersman.ops.serving.host_network import check_host_network, let_in, without_secret
+from steersman.ops.serving.wiring import check_box, open_box
 from steersman.ops.settings import Settings, read_settings
-from steersman.ops.wiring import check_box, open_box
 from steersman.tests.redis_server import RedisServer
 
 
@@ -53,7 +53,7 @@ def test_more_agents_than_the_machine_has_room_for_are_refused_with_the_number_t
 ) -> None:
     assert "4 agents" in room_for_agents(settings(tmp_path))
     monkeypatch.setattr(
-        "steersman.ops.agent_places._number", lambda path: 2_656 if path.endswith("pid_max") else 1_000_000
+        "steersman.ops.serving.agent_places._number", lambda path: 2_656 if path.endswith("pid_max") else 1_000_000
     )
     assert "of 100" in room_for_agents(settings(tmp_path, STEERSMAN_MAX_AGENTS=100))
     with pytest.raises(Refused, match=r"room for 100: .*kernel\.pid_max"):
@@ -63,7 +63,7 @@ def test_more_agents_than_the_machine_has_room_for_are_refused_with_the_number_t
 def test_agents_that_rest_are_bounded_by_the_places_and_by_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("steersman.ops.agent_places._room", lambda: ("files", 40))
+    monkeypatch.setattr("steersman.ops.serving.agent_places._room", lambda: ("files", 40))
     assert [processes(settings(tmp_path, STEERSMAN_MAX_AGENTS=n)) for n in (1, 4, 40)] == [8, 32, 40]
 
 

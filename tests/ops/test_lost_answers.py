@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 from click.testing import CliRunner
 
-from steersman.ops import client, fleet_command, runs_command
-from steersman.ops.client import Client
+from steersman.ops.commands import client, fleet_command, runs_command
+from steersman.ops.commands.client import Client
 from steersman.ops.commands.following import outcome_code
 from steersman.ops.refused import OutcomeUnknown, Refused
 from steersman.ops.settings import Connection

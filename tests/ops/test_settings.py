@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from steersman.ops.data_dir import alone_in, is_served, prepare_data_dir
 from steersman.ops.refused import Refused
+from steersman.ops.serving.data_dir import alone_in, is_served, prepare_data_dir
 from steersman.ops.settings import read_connection, read_settings
 
 

@@ -1,6 +1,6 @@
 """A client's view of a feed's bytes."""
 
-from steersman.ops.sse import ServerSent, read_events
+from steersman.ops.commands.sse import ServerSent, read_events
 
 
 def test_events_are_read_with_their_ids_and_comments_are_not_events() -> None:

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from steersman.adapters.stores.sqlite_log import SqliteLog
 from steersman.domain.event import Draft, Text
+from steersman.ops.admin.texts_command import forget_output
 from steersman.ops.command_line import main
-from steersman.ops.texts_command import forget_output
 from steersman.tests.contracts.facts import AT, CATALOGUE, Said, Uttered, append, whole
 
 

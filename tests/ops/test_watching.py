@@ -11,8 +11,8 @@ from threading import Event, Thread
 
 import pytest
 
-from steersman.ops import client
-from steersman.ops.client import Client
+from steersman.ops.commands import client
+from steersman.ops.commands.client import Client
 from steersman.ops.refused import Refused
 from steersman.ops.settings import Connection
 from steersman.tests.e2e.served import STEERSMAN, environment

@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 from uuid import uuid4
 
-from ..adapters.stores.postgres_leases import PostgresLeases
-from ..application.ports.log import LogUnavailable
-from .refused import Refused
+from ...adapters.stores.postgres_leases import PostgresLeases
+from ...application.ports.log import LogUnavailable
+from ..refused import Refused
 
 FILE = "home-id"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from ..adapters.rehearsal.agent import main
+from ...adapters.rehearsal.agent import main
 
 
 @click.command()

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..adapters.stores.sqlite_views import SqliteViews
+from ...adapters.stores.sqlite_views import SqliteViews
 
 
 @contextmanager

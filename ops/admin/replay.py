@@ -6,20 +6,20 @@ from pathlib import Path
 import click
 import msgspec
 
-from ..adapters.audit.log import audit
-from ..adapters.audit.store import WholeLog
-from ..adapters.log.proofs import hmac_keys_of
-from ..adapters.stores.memory import MemoryWakeups
-from ..application.ports.log import LogUnavailable
-from ..application.views.check_views import Checked, check
-from ..application.views.project_views import catch_up, rebuild
-from ..projections.catalogue import VIEWS
+from ...adapters.audit.log import audit
+from ...adapters.audit.store import WholeLog
+from ...adapters.log.proofs import hmac_keys_of
+from ...adapters.stores.memory import MemoryWakeups
+from ...application.ports.log import LogUnavailable
+from ...application.views.check_views import Checked, check
+from ...application.views.project_views import catch_up, rebuild
+from ...projections.catalogue import VIEWS
+from ..output import print_json, print_table
+from ..refused import Refused
+from ..serving.wiring import Stores, open_stores
+from ..settings import Settings, data_option, json_option, read_settings
 from .audit_sources import held_keys, reading
-from .output import print_json, print_table
-from .refused import Refused
 from .scratch_views import scratch_views
-from .settings import Settings, data_option, json_option, read_settings
-from .wiring import Stores, open_stores
 
 #: How many differing keys of a view are named.
 SHOWN_KEYS = 5

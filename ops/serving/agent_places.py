@@ -3,9 +3,9 @@
 import resource
 from pathlib import Path
 
-from ..application.driving.places import PROCESSES_A_PLACE
-from .refused import Refused
-from .settings import Settings
+from ...application.driving.places import PROCESSES_A_PLACE
+from ..refused import Refused
+from ..settings import Settings
 
 #: What the service holds open for one agent: five pipes, the two ends of its proxy's door, and connections through it.
 FILES_AN_AGENT = 16

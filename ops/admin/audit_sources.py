@@ -17,34 +17,34 @@ from eventsourcing.sqlite import SQLiteDatastore
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..adapters.audit.log import audit
-from ..adapters.audit.store import WholeLog
-from ..adapters.clock import SYSTEM_CLOCK
-from ..adapters.log.opening import NothingToAccept
-from ..adapters.log.proofs import hmac_keys_of
-from ..adapters.log.sealing import Unsealed
-from ..adapters.log.stored_log import StoredLog
-from ..adapters.log_format.checkpoint_file import CheckpointFile, read_notes
-from ..adapters.log_format.cosignature import cosigned_at, parse_witness
-from ..adapters.log_format.event_codec import EventCodec
-from ..adapters.log_format.keys import HMAC_KEY_BYTES, Keyring, KeysRefused, key_id
-from ..adapters.log_format.merkle import subtree_root
-from ..adapters.log_format.signed_note import MAX_NOTE_CHARACTERS, NoteInvalid, parse_checkpoint
-from ..adapters.stores.memory import MemoryWakeups
-from ..adapters.stores.postgres_log import LogDatastore, PostgresRecorder
-from ..adapters.stores.postgres_views import PostgresViews
-from ..adapters.stores.sqlite_log import SqliteRecorder, open_datastore
-from ..adapters.stores.sqlite_views import SqliteViews
-from ..application.ports.log import LogUnavailable, Proposal, Stored, Tell
-from ..application.ports.verdict import Finding, Verdict, rests_on
-from ..application.views.check_views import check
-from ..domain.kinds.catalogue import CATALOGUE
-from ..projections.catalogue import VIEWS
-from .output import note
-from .refused import Refused
+from ...adapters.audit.log import audit
+from ...adapters.audit.store import WholeLog
+from ...adapters.clock import SYSTEM_CLOCK
+from ...adapters.log.opening import NothingToAccept
+from ...adapters.log.proofs import hmac_keys_of
+from ...adapters.log.sealing import Unsealed
+from ...adapters.log.stored_log import StoredLog
+from ...adapters.log_format.checkpoint_file import CheckpointFile, read_notes
+from ...adapters.log_format.cosignature import cosigned_at, parse_witness
+from ...adapters.log_format.event_codec import EventCodec
+from ...adapters.log_format.keys import HMAC_KEY_BYTES, Keyring, KeysRefused, key_id
+from ...adapters.log_format.merkle import subtree_root
+from ...adapters.log_format.signed_note import MAX_NOTE_CHARACTERS, NoteInvalid, parse_checkpoint
+from ...adapters.stores.memory import MemoryWakeups
+from ...adapters.stores.postgres_log import LogDatastore, PostgresRecorder
+from ...adapters.stores.postgres_views import PostgresViews
+from ...adapters.stores.sqlite_log import SqliteRecorder, open_datastore
+from ...adapters.stores.sqlite_views import SqliteViews
+from ...application.ports.log import LogUnavailable, Proposal, Stored, Tell
+from ...application.ports.verdict import Finding, Verdict, rests_on
+from ...application.views.check_views import check
+from ...domain.kinds.catalogue import CATALOGUE
+from ...projections.catalogue import VIEWS
+from ..output import note
+from ..refused import Refused
+from ..serving.wiring import open_stores, sealing
+from ..settings import Settings
 from .scratch_views import scratch_views
-from .settings import Settings
-from .wiring import open_stores, sealing
 
 #: How often a progress is told where no bar can be drawn.
 LINE_EVERY = 100_000

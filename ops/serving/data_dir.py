@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from .refused import Refused
+from ..refused import Refused
 
 #: What a data directory holds; one with other things in it may be anybody's.
 OURS = (

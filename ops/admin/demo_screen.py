@@ -9,8 +9,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from .event_words import in_words
-from .output import plain
+from ..commands.event_words import in_words
+from ..output import plain
 
 SHOWN_EVENTS = 8
 COLOURS = {"running": "yellow", "assemble_ready": "green", "completed": "green", "failed": "red", "blocked": "red"}

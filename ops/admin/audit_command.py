@@ -8,16 +8,20 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from ..adapters.audit.bundle import Bundle, write_bundle
-from ..adapters.audit.log import audit
-from ..adapters.audit.store import RunFacts, WholeLog
-from ..adapters.clock import SYSTEM_CLOCK
-from ..adapters.log.opening import accept_restore, put_back, rotate_key
-from ..adapters.log.proofs import StoredProofs, hmac_keys_of
-from ..adapters.log.receipt import MAX_RECEIPT_BYTES, check_receipt, receipt_of_directive
-from ..adapters.log_format.entry import Unreadable
-from ..adapters.log_format.signed_note import NoteInvalid, parse_checkpoint
-from ..application.ports.verdict import CHAIN, Finding, Verdict
+from ...adapters.audit.bundle import Bundle, write_bundle
+from ...adapters.audit.log import audit
+from ...adapters.audit.store import RunFacts, WholeLog
+from ...adapters.clock import SYSTEM_CLOCK
+from ...adapters.log.opening import accept_restore, put_back, rotate_key
+from ...adapters.log.proofs import StoredProofs, hmac_keys_of
+from ...adapters.log.receipt import MAX_RECEIPT_BYTES, check_receipt, receipt_of_directive
+from ...adapters.log_format.entry import Unreadable
+from ...adapters.log_format.signed_note import NoteInvalid, parse_checkpoint
+from ...application.ports.verdict import CHAIN, Finding, Verdict
+from ..output import note, plain, print_json
+from ..refused import Refused
+from ..serving.data_dir import alone_in
+from ..settings import data_option, json_option, read_settings
 from .audit_sources import (
     audit_data,
     check_pin,
@@ -30,10 +34,6 @@ from .audit_sources import (
     reading,
 )
 from .audit_watch import watch
-from .data_dir import alone_in
-from .output import note, plain, print_json
-from .refused import Refused
-from .settings import data_option, json_option, read_settings
 from .whole_file import STANDARD_OUTPUT, writing
 
 SHOWN_STEPS = 20

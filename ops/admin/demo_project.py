@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .refused import Refused
+from ..refused import Refused
 
 GOAL = "Greet people in two languages, and say in the README how."
 #: The files that the four parts write: who sees them all in the repository has seen everybody's work merged.

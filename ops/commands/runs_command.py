@@ -8,13 +8,13 @@ from urllib.parse import urlencode
 import click
 import msgspec
 
+from ..output import plain, print_json, print_table
+from ..settings import client_options, read_connection
 from .client import Client
-from .commands.finding import find_run, run_path
-from .commands.following import follow, resumable
-from .commands.show_run import show
 from .event_words import in_words
-from .output import plain, print_json, print_table
-from .settings import client_options, read_connection
+from .finding import find_run, run_path
+from .following import follow, resumable
+from .show_run import show
 from .sse import ServerSent
 
 

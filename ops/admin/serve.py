@@ -16,19 +16,19 @@ import click
 import structlog
 import uvicorn
 
-from ..adapters.stores.token_store import TokenStore
-from ..application.ports.log import LogUnavailable
-from .agent_places import files_wanted, room_for_agents
+from ...adapters.stores.token_store import TokenStore
+from ...application.ports.log import LogUnavailable
+from ..interpreter import tune
+from ..output import print_json
+from ..refused import Refused
+from ..serving.agent_places import files_wanted, room_for_agents
+from ..serving.connections import GuardedServer, Limits
+from ..serving.data_dir import alone_in, prepare_data_dir
+from ..serving.driving import Role
+from ..serving.logs import configure_logs
+from ..serving.wiring import Service, open_service
+from ..settings import Settings, data_option, read_settings
 from .agents_command import agents_option
-from .connections import GuardedServer, Limits
-from .data_dir import alone_in, prepare_data_dir
-from .driving import Role
-from .interpreter import tune
-from .logs import configure_logs
-from .output import print_json
-from .refused import Refused
-from .settings import Settings, data_option, read_settings
-from .wiring import Service, open_service
 
 #: What open requests get to end by themselves; a feed ends at once and its client resumes by id.
 GRACE_SECONDS = 3

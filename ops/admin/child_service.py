@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..adapters.processes.agents_file import Isolation
-from .refused import Refused
+from ...adapters.processes.agents_file import Isolation
+from ..refused import Refused
 
 END_SECONDS = 20.0
 

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import click
 
-from ..adapters.audit.witness import Alarming, RemoteLog, Unusable, Watcher
-from ..adapters.clock import SYSTEM_CLOCK
-from ..application.ports.verdict import EXIT_CODES
-from .client import Client
-from .output import note, print_json
-from .refused import Refused
-from .settings import json_option, read_connection
+from ...adapters.audit.witness import Alarming, RemoteLog, Unusable, Watcher
+from ...adapters.clock import SYSTEM_CLOCK
+from ...application.ports.verdict import EXIT_CODES
+from ..commands.client import Client
+from ..output import note, print_json
+from ..refused import Refused
+from ..settings import json_option, read_connection
 
 EVERY_SECONDS = 60
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 import msgspec
 
-from ..adapters.stores.token_store import IssuedToken, NoSuchToken, Scope, TokenStore, open_tokens
-from ..application.ports.log import LogUnavailable
-from .data_dir import prepare_data_dir
-from .output import print_json, print_table
-from .refused import Refused
-from .settings import data_option, json_option, read_settings
+from ...adapters.stores.token_store import IssuedToken, NoSuchToken, Scope, TokenStore, open_tokens
+from ...application.ports.log import LogUnavailable
+from ..output import print_json, print_table
+from ..refused import Refused
+from ..serving.data_dir import prepare_data_dir
+from ..settings import data_option, json_option, read_settings
 
 
 @contextmanager

@@ -6,11 +6,11 @@ from urllib.parse import quote
 
 import click
 
-from ..domain.steering.worker_command import KINDS, InvalidSteeringCommand, WorkerCommand, check
+from ...domain.steering.worker_command import KINDS, InvalidSteeringCommand, WorkerCommand, check
+from ..output import print_json, print_table
+from ..refused import Refused
+from ..settings import json_option, read_connection
 from .client import Client, path_part
-from .output import print_json, print_table
-from .refused import Refused
-from .settings import json_option, read_connection
 
 DEFAULT_PRINCIPAL = "cli-operator"
 

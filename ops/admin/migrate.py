@@ -1,21 +1,15 @@
 """`steersman migrate`: change the tables of the store before and after a release takes over."""
 
-import sqlite3
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import click
-import psycopg
 
-from ..adapters.stores import postgres_schema, sqlite_schema
-from ..adapters.stores.schema_steps import Applied, Phase, SchemaUnfit, read_steps
-from .data_dir import alone_in, prepare_data_dir
-from .output import print_json, print_table
-from .refused import Refused
-from .settings import Settings, data_option, json_option, read_settings
-
-Answer = TypeVar("Answer")
+from ...adapters.stores import postgres_schema, sqlite_schema
+from ...adapters.stores.schema_steps import Applied, Phase, read_steps
+from ..output import print_json, print_table
+from ..serving.data_dir import alone_in, prepare_data_dir
+from ..serving.tables import _asked
+from ..settings import Settings, data_option, json_option, read_settings
 
 
 @click.command()
@@ -49,15 +43,6 @@ def command(phase: Phase | None, show: bool, data: Path | None, as_json: bool) -
         )
 
 
-def prepare_schema(settings: Settings) -> None:
-    """On return the tables are those that this release works with. Raises Refused."""
-    if settings.database is not None:
-        url = settings.database
-        _asked(lambda: postgres_schema.prepare(url))
-    else:
-        _asked(lambda: sqlite_schema.migrate(settings.data / "log.db"))
-
-
 def _migrate(settings: Settings, phase: Phase | None) -> None:
     if settings.database is not None:
         url = settings.database
@@ -71,12 +56,3 @@ def _applied(settings: Settings) -> Applied:
     if settings.database is not None:
         return postgres_schema.applied(settings.database)
     return sqlite_schema.applied(settings.data / "log.db")
-
-
-def _asked(ask: Callable[[], Answer]) -> Answer:
-    try:
-        return ask()
-    except SchemaUnfit as error:
-        raise Refused(str(error)) from error
-    except (psycopg.Error, sqlite3.Error) as error:
-        raise Refused(f"The tables cannot be looked at or changed: {error}") from error

@@ -7,12 +7,12 @@ from uuid import uuid4
 
 import msgspec
 
-from ..adapters.acp.agents import AcpAgents
-from ..adapters.processes.homes import Homes
-from ..application.ports.agents import AgentFailed, SessionRequest
-from .data_dir import prepare_data_dir
-from .settings import Settings
-from .wiring import check_box, known_agents, open_box
+from ...adapters.acp.agents import AcpAgents
+from ...adapters.processes.homes import Homes
+from ...application.ports.agents import AgentFailed, SessionRequest
+from ..serving.data_dir import prepare_data_dir
+from ..serving.wiring import check_box, known_agents, open_box
+from ..settings import Settings
 
 
 class AgentChecked(msgspec.Struct, frozen=True, kw_only=True):

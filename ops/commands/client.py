@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import httpx
 
-from .output import note
-from .refused import OutcomeUnknown, Refused, RefusedByService
-from .settings import Connection
+from ..output import note
+from ..refused import OutcomeUnknown, Refused, RefusedByService
+from ..settings import Connection
 from .sse import ServerSent, read_events
 
 TIMEOUT_SECONDS = 30.0

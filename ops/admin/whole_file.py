@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from ..adapters.stores.sqlite_backup import sync
-from .refused import Refused
+from ...adapters.stores.sqlite_backup import sync
+from ..refused import Refused
 
 STANDARD_OUTPUT = Path("-")
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from ..adapters.processes.agents_file import KnownAgents
-from ..adapters.processes.box import Box, CommandTooLong, Inside, run
-from .refused import Refused
-from .settings import Settings
+from ...adapters.processes.agents_file import KnownAgents
+from ...adapters.processes.box import Box, CommandTooLong, Inside, run
+from ..refused import Refused
+from ..settings import Settings
 
 TRY_SECONDS = 60.0
 #: Run inside, as an agent would: prints what lets it in without a secret.

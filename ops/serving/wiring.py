@@ -10,48 +10,48 @@ import psycopg
 import structlog
 from litestar import Litestar
 
-from ..adapters.acp.agents import AcpAgents
-from ..adapters.clock import SYSTEM_CLOCK
-from ..adapters.feeds.feed_hub import FeedHub
-from ..adapters.feeds.redis_wakeups import AddressInvalid, RedisWakeups
-from ..adapters.git.inspection import Rules
-from ..adapters.git.refs import MayMove, always
-from ..adapters.git.repositories import GitRepositories, GitSettings
-from ..adapters.git.staging import Limits as GitLimits
-from ..adapters.log.opening import sealed_by
-from ..adapters.log.sequenced_log import SequencedLog
-from ..adapters.log.sequencer import UNOBSERVED, Observer
-from ..adapters.log.stored_log import Opens, to_read
-from ..adapters.log_format.checkpoint_file import CheckpointFile
-from ..adapters.log_format.keys import Keyring, KeysRefused
-from ..adapters.processes.agents_file import AgentsFileInvalid, KnownAgents, read_agents
-from ..adapters.processes.box import Box
-from ..adapters.processes.bubblewrap import BoxUnusable, box_problem, find_box
-from ..adapters.processes.kept_commands import KeptCommands
-from ..adapters.processes.lock import ProcessLock
-from ..adapters.stores.crash_points import with_crash_point
-from ..adapters.stores.memory import MemoryWakeups
-from ..adapters.stores.postgres_log import PostgresLog
-from ..adapters.stores.postgres_views import PostgresViews
-from ..adapters.stores.schema_steps import SchemaUnfit
-from ..adapters.stores.sqlite_log import SqliteLog
-from ..adapters.stores.sqlite_views import SqliteViews
-from ..adapters.stores.token_store import TokenStore, open_tokens
-from ..application.ports.log import LogUnavailable
-from ..application.ports.outside import Wakeups
-from ..application.views.keep_views import ViewKeeper
-from ..application.writer.run_log import RunLog
-from ..domain.kinds.catalogue import CATALOGUE
-from ..http.app import create_app
-from ..http.request.given import Counts, Services
-from ..http.request.given import Settings as HttpSettings
-from ..http.service.metrics import Metrics
+from ...adapters.acp.agents import AcpAgents
+from ...adapters.clock import SYSTEM_CLOCK
+from ...adapters.feeds.feed_hub import FeedHub
+from ...adapters.feeds.redis_wakeups import AddressInvalid, RedisWakeups
+from ...adapters.git.inspection import Rules
+from ...adapters.git.refs import MayMove, always
+from ...adapters.git.repositories import GitRepositories, GitSettings
+from ...adapters.git.staging import Limits as GitLimits
+from ...adapters.log.opening import sealed_by
+from ...adapters.log.sequenced_log import SequencedLog
+from ...adapters.log.sequencer import UNOBSERVED, Observer
+from ...adapters.log.stored_log import Opens, to_read
+from ...adapters.log_format.checkpoint_file import CheckpointFile
+from ...adapters.log_format.keys import Keyring, KeysRefused
+from ...adapters.processes.agents_file import AgentsFileInvalid, KnownAgents, read_agents
+from ...adapters.processes.box import Box
+from ...adapters.processes.bubblewrap import BoxUnusable, box_problem, find_box
+from ...adapters.processes.kept_commands import KeptCommands
+from ...adapters.processes.lock import ProcessLock
+from ...adapters.stores.crash_points import with_crash_point
+from ...adapters.stores.memory import MemoryWakeups
+from ...adapters.stores.postgres_log import PostgresLog
+from ...adapters.stores.postgres_views import PostgresViews
+from ...adapters.stores.schema_steps import SchemaUnfit
+from ...adapters.stores.sqlite_log import SqliteLog
+from ...adapters.stores.sqlite_views import SqliteViews
+from ...adapters.stores.token_store import TokenStore, open_tokens
+from ...application.ports.log import LogUnavailable
+from ...application.ports.outside import Wakeups
+from ...application.views.keep_views import ViewKeeper
+from ...application.writer.run_log import RunLog
+from ...domain.kinds.catalogue import CATALOGUE
+from ...http.app import create_app
+from ...http.request.given import Counts, Services
+from ...http.request.given import Settings as HttpSettings
+from ...http.service.metrics import Metrics
+from ..refused import Refused
+from ..settings import MIB, Settings
 from .driving import Driving, Role
 from .home_id import settle_home
 from .host_network import check_host_network
-from .migrate import prepare_schema
-from .refused import Refused
-from .settings import MIB, Settings
+from .tables import prepare_schema
 
 #: Said wherever agents are refused because there can be no box.
 WITHOUT_BOX = (

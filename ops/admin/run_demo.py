@@ -11,16 +11,16 @@ from subprocess import Popen
 import click
 import msgspec
 
-from ..adapters.processes.agents_file import Isolation
-from ..adapters.processes.bubblewrap import BoxUnusable, box_problem, find_box
-from ..adapters.stores.token_store import open_tokens
+from ...adapters.processes.agents_file import Isolation
+from ...adapters.processes.bubblewrap import BoxUnusable, box_problem, find_box
+from ...adapters.stores.token_store import open_tokens
+from ..commands.client import Client
+from ..refused import Refused
+from ..serving.data_dir import prepare_data_dir
+from ..settings import Connection
 from .child_service import serving
-from .client import Client
-from .data_dir import prepare_data_dir
 from .demo_project import FILES, GOAL, git, make_repository, plan
 from .demo_screen import Screen, screen
-from .refused import Refused
-from .settings import Connection
 
 GATE = "coordinator.assembly_review_requested"
 MERGED = "coordinator.assembly_completed"

@@ -6,24 +6,24 @@ from functools import partial
 from typing import Literal
 from uuid import uuid4
 
-from ..adapters.acp.agents import AcpAgents
-from ..adapters.git.repositories import GitRepositories
-from ..adapters.processes.kept_commands import KeptCommands
-from ..adapters.processes.lock import ProcessLock
-from ..adapters.signal_files import SignalDirectory
-from ..adapters.stores.postgres_leases import PostgresLeases
-from ..application.driving.drive_runs import Driver
-from ..application.driving.keep_leases import LeaseKeeper
-from ..application.driving.rounds import Round
-from ..application.effects.workshop import Workshop
-from ..application.ports.leases import Holder
-from ..application.ports.outside import Views, Wakeups
-from ..application.ports.tenure import Absent, Alone, Tenure
-from ..application.views.keep_views import sweep
-from ..application.writer.run_log import RunLog
-from ..http.request.given import NO_LEASES, LeaseState
+from ...adapters.acp.agents import AcpAgents
+from ...adapters.git.repositories import GitRepositories
+from ...adapters.processes.kept_commands import KeptCommands
+from ...adapters.processes.lock import ProcessLock
+from ...adapters.signal_files import SignalDirectory
+from ...adapters.stores.postgres_leases import PostgresLeases
+from ...application.driving.drive_runs import Driver
+from ...application.driving.keep_leases import LeaseKeeper
+from ...application.driving.rounds import Round
+from ...application.effects.workshop import Workshop
+from ...application.ports.leases import Holder
+from ...application.ports.outside import Views, Wakeups
+from ...application.ports.tenure import Absent, Alone, Tenure
+from ...application.views.keep_views import sweep
+from ...application.writer.run_log import RunLog
+from ...http.request.given import NO_LEASES, LeaseState
+from ..settings import MIB, Settings
 from .agent_places import processes
-from .settings import MIB, Settings
 
 Role = Literal["all", "api", "worker"]
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 import msgspec
 
-from ..adapters.stores.memory import MemoryWakeups
-from ..application.ports.log import EventLog, LogUnavailable, Undecodable
-from .output import print_json
-from .refused import Refused
-from .settings import data_option, json_option, read_settings
-from .wiring import open_stores
+from ...adapters.stores.memory import MemoryWakeups
+from ...application.ports.log import EventLog, LogUnavailable, Undecodable
+from ..output import print_json
+from ..refused import Refused
+from ..serving.wiring import open_stores
+from ..settings import data_option, json_option, read_settings
 
 PAGE = 500
 #: How many runs' words are forgotten in one transaction.

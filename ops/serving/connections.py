@@ -22,7 +22,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from ..http.request.authentication import KNOWN
+from ...http.request.authentication import KNOWN
 
 #: A look at every connection; in ticks of uvicorn, which has ten of them a second.
 LOOK_EVERY = 10

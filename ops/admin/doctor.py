@@ -14,21 +14,21 @@ import msgspec
 import psycopg
 import redis
 
-from ..adapters.log.opening import put_back
-from ..adapters.log.sealing import REMEDY
-from ..adapters.log_format.checkpoint_file import CheckpointFile
-from ..adapters.log_format.entry import Bad
-from ..adapters.log_format.keys import Keyring, KeysRefused
-from ..adapters.processes.bubblewrap import find_program
-from ..adapters.stores import postgres_schema
-from .agent_places import room_for_agents
+from ...adapters.log.opening import put_back
+from ...adapters.log.sealing import REMEDY
+from ...adapters.log_format.checkpoint_file import CheckpointFile
+from ...adapters.log_format.entry import Bad
+from ...adapters.log_format.keys import Keyring, KeysRefused
+from ...adapters.processes.bubblewrap import find_program
+from ...adapters.stores import postgres_schema
+from ..output import print_json, print_table
+from ..refused import Refused
+from ..serving.agent_places import room_for_agents
+from ..serving.data_dir import is_served, prepare_data_dir
+from ..serving.wiring import check_box, known_agents, open_box, sealing
+from ..settings import Settings, data_option, json_option, read_settings
 from .agents_command import agents_option, agents_shown
 from .audit_sources import reading
-from .data_dir import is_served, prepare_data_dir
-from .output import print_json, print_table
-from .refused import Refused
-from .settings import Settings, data_option, json_option, read_settings
-from .wiring import check_box, known_agents, open_box, sealing
 
 LEAST_FREE_BYTES = 512 * 1024 * 1024
 REACH_SECONDS = 5

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from ..adapters.stores.sqlite_backup import copy_database, sync
-from .output import note
-from .refused import Refused
-from .settings import Settings, data_option, read_settings
+from ...adapters.stores.sqlite_backup import copy_database, sync
+from ..output import note
+from ..refused import Refused
+from ..settings import Settings, data_option, read_settings
 
 DATABASES = ("log.db", "tokens.db")
 A_DIRECTORY = click.Path(path_type=Path, file_okay=False)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import click
 
-from ..adapters.processes.agents_file import AgentsFileInvalid, find_command, read_agents
-from ..application.ports.agents import AgentInfo
+from ...adapters.processes.agents_file import AgentsFileInvalid, find_command, read_agents
+from ...application.ports.agents import AgentInfo
+from ..output import print_json, print_table
+from ..refused import Refused
+from ..settings import Settings, data_option, json_option, read_settings
 from .check_agents import check_agents
-from .output import print_json, print_table
-from .refused import Refused
-from .settings import Settings, data_option, json_option, read_settings
 
 agents_option = click.option(
     "--agents",
