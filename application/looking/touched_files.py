@@ -1,11 +1,11 @@
 """Which files each subtask's child has changed."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from ...domain.facts.run import Run
 from ...domain.facts.work_plan import SATISFIED
 from ...domain.steering.gate_signals import Touched
-from ..effects.workshop import Workshop
 from ..ports.git import Repositories
 from ..ports.log import Conflict
 from .look import looked
@@ -18,7 +18,7 @@ def touched_files(run: Run, repositories: Repositories) -> Touched:
         child = run.children.get(subtask.child_run_id or "")
         if subtask.status not in SATISFIED or child is None or child.base is None or child.head is None:
             continue
-        files = repositories.changed_files(Workshop.repository(run), child.base.commit, child.head.commit)
+        files = repositories.changed_files(Path(str(run.repository)), child.base.commit, child.head.commit)
         touched[subtask.subtask_id] = frozenset(file.path for file in files)
     return touched
 

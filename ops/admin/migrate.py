@@ -8,7 +8,7 @@ from ...adapters.stores import postgres_schema, sqlite_schema
 from ...adapters.stores.schema_steps import Applied, Phase, read_steps
 from ..output import print_json, print_table
 from ..serving.data_dir import alone_in, prepare_data_dir
-from ..serving.tables import _asked
+from ..serving.tables import ask_store
 from ..settings import Settings, data_option, json_option, read_settings
 
 
@@ -32,7 +32,7 @@ def command(phase: Phase | None, show: bool, data: Path | None, as_json: bool) -
     if not show:
         _migrate(settings, phase)
     steps = read_steps("postgres" if settings.database else "sqlite")
-    taken = _asked(lambda: _applied(settings))
+    taken = ask_store(lambda: _applied(settings))
     rows = [(step.number, step.phase, step.name, step.number in taken) for step in steps]
     if as_json:
         print_json([{"step": number, "phase": p, "name": name, "applied": done} for number, p, name, done in rows])
@@ -46,10 +46,10 @@ def command(phase: Phase | None, show: bool, data: Path | None, as_json: bool) -
 def _migrate(settings: Settings, phase: Phase | None) -> None:
     if settings.database is not None:
         url = settings.database
-        _asked(lambda: postgres_schema.migrate(url, phase))
+        ask_store(lambda: postgres_schema.migrate(url, phase))
         return
     with alone_in(settings.data):
-        _asked(lambda: sqlite_schema.migrate(settings.data / "log.db"))
+        ask_store(lambda: sqlite_schema.migrate(settings.data / "log.db"))
 
 
 def _applied(settings: Settings) -> Applied:

@@ -18,12 +18,12 @@ def prepare_schema(settings: Settings) -> None:
     """On return the tables are those that this release works with. Raises Refused."""
     if settings.database is not None:
         url = settings.database
-        _asked(lambda: postgres_schema.prepare(url))
+        ask_store(lambda: postgres_schema.prepare(url))
     else:
-        _asked(lambda: sqlite_schema.migrate(settings.data / "log.db"))
+        ask_store(lambda: sqlite_schema.migrate(settings.data / "log.db"))
 
 
-def _asked(ask: Callable[[], Answer]) -> Answer:
+def ask_store(ask: Callable[[], Answer]) -> Answer:
     try:
         return ask()
     except SchemaUnfit as error:

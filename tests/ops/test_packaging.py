@@ -11,7 +11,8 @@ ROOT = Path(__file__).parents[2]
 LOCKS = ("requirements.lock", "requirements-test.lock")
 #: Benchmarks are run from the checkout and are no part of the product.
 HELD = re.compile(
-    r"(domain|projections|application|adapters|http)(/\w+)+\.py|ops/(commands/)?\w+\.py|adapters/sql/\w+\.sql"
+    r"(domain|projections|application|adapters|http)(/\w+)+\.py"
+    r"|ops/((commands|serving|admin)/)?\w+\.py|adapters/stores/sql/\w+\.sql"
 )
 
 
