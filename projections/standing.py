@@ -7,7 +7,7 @@ from ..domain.facts import fold
 from ..domain.facts.assembly import Assembly
 from ..domain.facts.child_run import ENDED, ChildRun, ChildStatus
 from ..domain.facts.directive import CLOSED, DirectiveMoved, SteeringReceived
-from ..domain.facts.run import TERMINAL, Run, RunStatus
+from ..domain.facts.run import TERMINAL, CoordinatorRun, RunStatus
 from ..domain.facts.work_plan import PlanStatus, Subtask, SubtaskMoved, WorkPlan
 from ..domain.git import Commit
 from ..domain.steering.steerable import takes_words
@@ -79,8 +79,8 @@ def _stopping(standing: Standing, event: Event) -> bool:
             return standing.stopping
 
 
-def _run(standing: Standing, event: Event | None) -> Run:
-    return Run(
+def _run(standing: Standing, event: Event | None) -> CoordinatorRun:
+    return CoordinatorRun(
         status=standing.status,
         result=standing.result,
         assembly=Assembly(round=1, branch="", started_at="") if standing.assembled else None,
@@ -136,7 +136,7 @@ def child_after(standing: ChildStanding, child_run_id: str, fact: Fact) -> Child
     if fact.event.OUTPUT:
         return standing
     at = fact.at.isoformat()
-    state = Run(
+    state = CoordinatorRun(
         plan=_plan(Standing(plan_status="dispatching"), fact.event),
         children={child_run_id: _child(standing, child_run_id)},
     )

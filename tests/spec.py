@@ -6,12 +6,12 @@ from typing import Self
 
 from steersman.domain.event import Draft, Event, Fact
 from steersman.domain.facts.fold import evolve, replay
-from steersman.domain.facts.run import Run
+from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.rejected import Rejected
 
 START = datetime(2026, 6, 7, 21, 9, 45, tzinfo=UTC)
 
-Decision = Callable[[Run], Sequence[Draft]]
+Decision = Callable[[CoordinatorRun], Sequence[Draft]]
 
 
 class Numbers:
@@ -84,7 +84,7 @@ class Story:
 
     def __init__(self) -> None:
         self.facts: list[Fact] = []
-        self.run = Run()
+        self.run = CoordinatorRun()
         self._numbers = Numbers()
 
     @property

@@ -7,7 +7,7 @@ import msgspec
 
 from ...domain.event import Draft
 from ...domain.facts.asking import Scope
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.work import answers
 from ..writer.caller import Caller
 from ..writer.run_log import Answering, RunLog
@@ -41,7 +41,7 @@ def resolve_request(root: str, wanted: Wanted, by: Caller, runs: RunLog, told: A
         NoPendingQuestion, Invalid: the question does not wait, or the answer is none.
     """
 
-    def decision(run: Run) -> Sequence[Draft]:
+    def decision(run: CoordinatorRun) -> Sequence[Draft]:
         if wanted.state == "answered":
             return answers.answer(run, wanted.request_id, wanted.words, by.principal, wanted.asked_by)
         answers.find_request(run, wanted.request_id, wanted.asked_by)
@@ -60,7 +60,7 @@ def set_option(
     by: Caller,
     runs: RunLog,
     told: Answering | None = None,
-) -> Run:
+) -> CoordinatorRun:
     """Change what a run does by itself. Raises RunNotActive."""
     runs.decide(root, lambda run: answers.set_options(run, option, enabled), by, told)
     return runs.run(root)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import structlog
 
 from ...domain.event import Fact
-from ...domain.facts.run import Run, deletion_stream
+from ...domain.facts.run import CoordinatorRun, deletion_stream
 from ...domain.rejected import RunNotFound
 from ...domain.runs import records
 from ...domain.steering import steering
@@ -57,8 +57,10 @@ def delete_unread(root: str, by: Caller, runs: RunLog, answer: Answering | None 
     # If we crash before the append, the run is still there and can be deleted again. If we crash after it, all that
     # was not erased is what was said between the two.
     runs.log.erase_tree_texts(root)
-    drafts = records.delete(Run(run_id=root), by.principal)
-    append = by.append(drafts, {deletion_stream(root): 0}, runs.clock.now(), answer(Run(), drafts) if answer else None)
+    drafts = records.delete(CoordinatorRun(run_id=root), by.principal)
+    append = by.append(
+        drafts, {deletion_stream(root): 0}, runs.clock.now(), answer(CoordinatorRun(), drafts) if answer else None
+    )
     try:
         stored = runs.log.append(append)
     except Conflict as gone:

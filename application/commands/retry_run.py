@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ...domain.event import Draft, Fact
 from ...domain.facts.line import Left, left_on_branch
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.process import hold
 from ...domain.rejected import Busy, RunNotFound
 from ...domain.runs import retry
@@ -68,7 +68,7 @@ def retry_run(
 
 
 def _try_now(root: str, by: Caller, runs: RunLog, answer: Callable[[str | None], Answer]) -> Sequence[Fact]:
-    def decision(found: Run) -> Sequence[Draft]:
+    def decision(found: CoordinatorRun) -> Sequence[Draft]:
         drafts = hold.try_now(found, by.principal)
         if not drafts:
             raise RunNotRetryable(
@@ -79,7 +79,7 @@ def _try_now(root: str, by: Caller, runs: RunLog, answer: Callable[[str | None],
     return runs.decide(root, decision, by, lambda _, __: answer(None))
 
 
-def _retryable(root: str, runs: RunLog) -> Run:
+def _retryable(root: str, runs: RunLog) -> CoordinatorRun:
     run = runs.run(root)
     if run.deleted:
         raise RunNotFound
@@ -93,7 +93,7 @@ def _retryable(root: str, runs: RunLog) -> Run:
 def _take_up(root: str, ids: Ids, by: Caller, runs: RunLog, answer: Callable[[str | None], Answer]) -> Sequence[Fact]:
     command = SteerRun(directive_id=ids.directive_id, kind="redirect", instruction=AGAIN, principal=by.principal)
 
-    def redirect(found: Run) -> Sequence[Draft]:
+    def redirect(found: CoordinatorRun) -> Sequence[Draft]:
         # Whoever came first has taken it up: to do so twice would start everything in it anew.
         retry.check_retryable(found)
         return steering.steer_run(found, command, {})
@@ -101,7 +101,7 @@ def _take_up(root: str, ids: Ids, by: Caller, runs: RunLog, answer: Callable[[st
     return runs.decide(root, redirect, by, lambda _, __: answer(None))
 
 
-def _handed_on(run: Run, repositories: Repositories) -> Mapping[int, Left]:
+def _handed_on(run: CoordinatorRun, repositories: Repositories) -> Mapping[int, Left]:
     """Return what the parts' authors left, by the parts' ids, where it still is where they left it."""
     return {
         part.subtask_id: left
@@ -110,7 +110,7 @@ def _handed_on(run: Run, repositories: Repositories) -> Mapping[int, Left]:
     }
 
 
-def _tip(run: Run, branch: str, repositories: Repositories) -> str | None:
+def _tip(run: CoordinatorRun, branch: str, repositories: Repositories) -> str | None:
     try:
         return repositories.tip(Path(str(run.repository)), branch).commit
     except RepositoryUnusable:
@@ -119,7 +119,7 @@ def _tip(run: Run, branch: str, repositories: Repositories) -> str | None:
 
 
 def _start_again(
-    run: Run,
+    run: CoordinatorRun,
     ids: Ids,
     by: Caller,
     runs: RunLog,

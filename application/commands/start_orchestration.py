@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from ...domain.event import Draft, Fact
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.facts.topology import with_topology
 from ...domain.git import Commit, may_be_begun_from
 from ...domain.projects.project import Project
@@ -72,7 +72,7 @@ def start_orchestration(
     policy = looked(lambda: read_policy(repositories, repository))
     command = msgspec.structs.replace(command, model_pinned=pinned_model is not None)
     started = start_run(command, project, tip, str(project.working_directory), models, policy)
-    drafts = with_topology(Run(run_id=command.run_id), started)
+    drafts = with_topology(CoordinatorRun(run_id=command.run_id), started)
     expected = {**rests_on, **{draft.stream: 0 for draft in drafts}}
     return log.append(by.append(drafts, expected, clock.now(), answer(drafts) if answer else None))
 

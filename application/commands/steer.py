@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ...domain.event import Draft, Fact
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.rejected import RunNotFound
 from ...domain.steering import gate_signals, steering
 from ...domain.steering.gate_signals import RequestChanges
@@ -31,7 +31,7 @@ def steer_run(
     """Put a correction of a run on the log; on return its receipt is durable. Raises what `steering.steer_run` raises."""
     touched = LookedUp(lambda: runs.run(root), repositories)
 
-    def decision(run: Run) -> Sequence[Draft]:
+    def decision(run: CoordinatorRun) -> Sequence[Draft]:
         # Only at the gate it matters who has changed what.
         of_gate = command.kind in ("redirect", "amend") and run.status == "awaiting_review"
         return steering.steer_run(run, command, touched.of(run) if of_gate else {})
@@ -93,7 +93,7 @@ def child_of_task(task_id: str, runs: RunLog) -> tuple[str, str]:
     return root, child_of(runs.run(root), task_id)
 
 
-def child_of(run: Run, task_id: str) -> str:
+def child_of(run: CoordinatorRun, task_id: str) -> str:
     """Return the child run of a run's task: a child run's id, or `{coordinatorRunId}:{subtaskId}`. Raises RunNotFound."""
     child_run_id, colon, number = task_id.partition(":")
     if not colon:

@@ -7,7 +7,7 @@ import msgspec
 import structlog
 
 from ...domain.event import Draft
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.facts.topology import with_topology
 from ...domain.process.dispatch import advance
 from ...domain.projects.team import Member
@@ -32,7 +32,7 @@ class Advancing:
         """Whether this process drives the run now."""
         return self._shop.tenure.holds(root)
 
-    def next(self, run: Run, now: datetime) -> Append | None:
+    def next(self, run: CoordinatorRun, now: datetime) -> Append | None:
         """Return the next facts that follow; None: nothing does, the run is driven elsewhere, or a fault is in the way."""
         if not self.drives(run.run_id):
             return None
@@ -49,13 +49,13 @@ class Advancing:
             log.exception("what follows from a command could not be decided", run=run.run_id)
             return None
 
-    def drafts(self, run: Run, now: datetime) -> Sequence[Draft]:
+    def drafts(self, run: CoordinatorRun, now: datetime) -> Sequence[Draft]:
         """Return the next step."""
         # Only a correction that the decision table looks at can need to know who else is on the team.
         needs_team = any(not directive.direct for directive in run.pending_directives())
         return advance(run, now, self._team(run) if needs_team else ())
 
-    def _team(self, run: Run) -> tuple[Member, ...]:
+    def _team(self, run: CoordinatorRun) -> tuple[Member, ...]:
         """Return who can take over in a run, each with the full id of the model that they would work with."""
         runs = self._shop.runs
         kept = runs.states.project(run.project_id)

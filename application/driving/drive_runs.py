@@ -19,7 +19,7 @@ from ...domain.facts.assembly import WorktreesRemoved
 from ...domain.facts.directive import WORDS, DirectiveMoved, SteeringDecided, SteeringReceived
 from ...domain.facts.held import DRIVE, EffectHeld, EffectReleased, EffectRetried
 from ...domain.facts.leases import LeaseTaken
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.facts.run_records import RunErased
 from ...domain.process.effects import Effect, EndTurn, next_effects
 from ...domain.process.hold import drive_id, give_up, hold, release_drive
@@ -304,7 +304,7 @@ class Driver:
             with self._lock:
                 self._abandoned.discard(effect.id)
 
-    def _advance(self, root: str) -> Run:
+    def _advance(self, root: str) -> CoordinatorRun:
         """Decide what follows and was not decided with what it follows from: others stored that, or the run was not ours."""
         for _ in range(MAX_STEPS):
             run, now = self._shop.runs.run(root), self._shop.now()
@@ -313,7 +313,7 @@ class Driver:
             self._shop.decide(root, lambda found, now=now: self._advancing.drafts(found, now))
         raise RuntimeError(f"run {root} does not come to rest")
 
-    def _begin(self, effect: Effect, run: Run) -> bool:
+    def _begin(self, effect: Effect, run: CoordinatorRun) -> bool:
         begins = self._effects.begin(effect, run, lambda: self._shop.tenure.holds(effect.run_id))
         if begins:
             try:

@@ -9,7 +9,7 @@ from threading import Condition
 import msgspec
 
 from ...domain.facts.child_run import work_id
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.process.effects import AnswerQuestion, Effect, ResumeWorker, WorkOnSubtask, in_the_way
 from ..effects.carry_out import needs_agent
 from ..ports.effect_state import EffectState
@@ -92,7 +92,7 @@ class UnderWay:
                     states.setdefault(seeker.run_id, {})[effect_id] = waits
         return {run_id: list(of_run.values()) for run_id, of_run in states.items()}
 
-    def settle(self, run: Run, outstanding: Iterable[Effect]) -> tuple[list[Effect], list[str]]:
+    def settle(self, run: CoordinatorRun, outstanding: Iterable[Effect]) -> tuple[list[Effect], list[str]]:
         """
         Take note of what a run calls for now.
 
@@ -109,7 +109,7 @@ class UnderWay:
                     freed = self._places.rest(effect.id) or freed
             return stale, self._freed() if freed else []
 
-    def begin(self, effect: Effect, run: Run, may: Callable[[], bool]) -> bool:
+    def begin(self, effect: Effect, run: CoordinatorRun, may: Callable[[], bool]) -> bool:
         """Return whether the effect is to be carried out now; it is under way from then on, until `finish`."""
         with self._ended:
             if effect.id in self._running:
@@ -217,7 +217,7 @@ class UnderWay:
         with self._ended:
             self._ended.wait_for(lambda: not self._running, seconds)
 
-    def _can_begin(self, effect: Effect, run: Run) -> bool:
+    def _can_begin(self, effect: Effect, run: CoordinatorRun) -> bool:
         held = self._held.get(effect.id)
         if held is not None and held.due > self._monotonic():
             return False
@@ -227,7 +227,7 @@ class UnderWay:
         # The end of what is in the way is news about the run.
         return not any(in_the_way(effect, other) for other in self._running.values())
 
-    def _is_paused(self, effect: WorkOnSubtask, run: Run) -> bool:
+    def _is_paused(self, effect: WorkOnSubtask, run: CoordinatorRun) -> bool:
         """Whether the child is paused, and nobody who has a place for it is about to let it go on."""
         child = run.children.get(effect.child_run_id)
         resumed = (
@@ -235,7 +235,7 @@ class UnderWay:
         )
         return child is not None and child.status == "paused" and not any(resumed)
 
-    def _has_place(self, effect: Effect, run: Run) -> bool:
+    def _has_place(self, effect: Effect, run: CoordinatorRun) -> bool:
         """Whether the effect needs no place, or has one now; else it waits in line."""
         if isinstance(effect, ResumeWorker):
             # The place is its child's, which works as soon as it is resumed.
@@ -263,7 +263,7 @@ class UnderWay:
         return self._places.next_runs()
 
 
-def _in_turn(effect: WorkOnSubtask, run: Run) -> bool:
+def _in_turn(effect: WorkOnSubtask, run: CoordinatorRun) -> bool:
     """Whether the child's turn had begun when its agent, or our process, ended."""
     child = run.children.get(effect.child_run_id)
     return child is not None and child.turn is not None and not child.turn.committed

@@ -3,7 +3,7 @@
 from uuid import NAMESPACE_OID, uuid5
 
 from ...domain.facts.asking import MAX_ANSWER_BYTES
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.process.effects import AnswerQuestion
 from ...domain.work import agent_requests, answers
 from ...domain.work.answers import NoPendingQuestion
@@ -43,7 +43,7 @@ def _fail(effect: AnswerQuestion, failed: AgentFailed, shop: Workshop) -> None:
         return
 
 
-def _question(run: Run, effect: AnswerQuestion) -> Question:
+def _question(run: CoordinatorRun, effect: AnswerQuestion) -> Question:
     child, request = answers.find_request(run, effect.request_id)
     subtask = run.plan.subtasks.get(child.subtask_id) if run.plan else None
     if request.state != "pending" or subtask is None:

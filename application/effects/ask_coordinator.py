@@ -2,7 +2,7 @@
 
 import msgspec
 
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.git import Commit
 from ..ports.agents import SessionRequest
 from .record_turn import TurnRecorder, output_bytes
@@ -22,7 +22,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     shows: Commit
 
 
-def ask_coordinator(run: Run, question: Question, shop: Workshop) -> str:
+def ask_coordinator(run: CoordinatorRun, question: Question, shop: Workshop) -> str:
     """Return what the agent says in one turn; what it says on the way is on the run's feed. Raises AgentFailed, Closing."""
     repository, worktree = shop.repository(run), shop.worktree(question.worktree)
     # Nobody takes anything from this workplace, and what an earlier try left behind in it is gone.

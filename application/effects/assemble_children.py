@@ -5,7 +5,7 @@ from datetime import datetime
 
 from ...domain.event import Text
 from ...domain.facts.assembly import ConflictAutoResolved
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.git import Commit, integration_branch
 from ...domain.process.effects import AssembleChildren
 from ...domain.runs import review
@@ -53,12 +53,12 @@ def assemble_children(effect: AssembleChildren, shop: Workshop) -> None:
         return
 
 
-def summary(run: Run) -> str:
+def summary(run: CoordinatorRun) -> str:
     """Return the run's goal in a line, for the commits that bring its work together."""
     return (str(run.goal).strip().splitlines() or ["the work of a run"])[0][:100]
 
 
-def _tip(run: Run, shop: Workshop) -> str | None:
+def _tip(run: CoordinatorRun, shop: Workshop) -> str | None:
     try:
         return shop.repositories.tip(shop.repository(run), integration_branch(run.run_id)).commit
     except RepositoryUnusable as unusable:
@@ -68,7 +68,7 @@ def _tip(run: Run, shop: Workshop) -> str | None:
 
 
 def _shown(
-    run: Run, work_plan_id: str, found: Sequence[PathConflict], shop: Workshop
+    run: CoordinatorRun, work_plan_id: str, found: Sequence[PathConflict], shop: Workshop
 ) -> Sequence[ConflictAutoResolved]:
     touched: Touched = touched_files(run, shop.repositories) if found else {}
     return [

@@ -9,7 +9,7 @@ import structlog
 
 from ...domain.facts.bad_ends import BadEnd
 from ...domain.facts.child_run import ChildRun, Turn
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.git import Commit
 from ..ports.agents import AgentFailed
 from ..ports.git import CommitFailed, GitConflict, RepositoryUnusable, WorkplaceLost, WorkplaceState
@@ -37,26 +37,26 @@ class ChildWorkplace:
         """Return where it is, as the log says, or where it will be."""
         return Path(str(child.worktree_path)) if child.head is not None else self._shop.worktree(self._id)
 
-    def make(self, run: Run, child: ChildRun, base: Commit) -> None:
+    def make(self, run: CoordinatorRun, child: ChildRun, base: Commit) -> None:
         """Make it anew, with the files of *base*. No agent may be at work in it. Raises WorkplaceUnmade."""
         self._shop.repositories.make_workplace(self._shop.repository(run), self.path(child), base.commit)
 
-    def look(self, run: Run, child: ChildRun) -> WorkplaceState:
+    def look(self, run: CoordinatorRun, child: ChildRun) -> WorkplaceState:
         """Return what stands there."""
         return self._shop.repositories.look_at(self._shop.repository(run), self.path(child))
 
-    def count_ignored(self, run: Run, child: ChildRun) -> int:
+    def count_ignored(self, run: CoordinatorRun, child: ChildRun) -> int:
         """Return how many of its files git ignores, 0 where it is not whole."""
         return self._shop.repositories.count_ignored(self._shop.repository(run), self.path(child))
 
-    def point_branch(self, run: Run, child: ChildRun) -> None:
+    def point_branch(self, run: CoordinatorRun, child: ChildRun) -> None:
         """Move the child's branch to the last recorded commit; it may be there already. Raises GitConflict."""
         if child.head is None:
             return
         old = child.previous.commit if child.previous is not None else None
         self._shop.repositories.point_branch(self._shop.repository(run), child.branch, old, child.head.commit)
 
-    def commit(self, run: Run, child: ChildRun, turn: Turn, let_go: Callable[[], None]) -> Commit:
+    def commit(self, run: CoordinatorRun, child: ChildRun, turn: Turn, let_go: Callable[[], None]) -> Commit:
         """
         Commit what is in the workplace, with the agent's processes stopped meanwhile; *let_go* ends them if that fails.
 
@@ -77,7 +77,7 @@ class ChildWorkplace:
                 time.sleep(COMMIT_BACK_OFF_SECONDS * 2**attempt)
         return self._commit(run, child, turn, message)
 
-    def keep(self, run: Run, child: ChildRun, end: BadEnd) -> Commit | None:
+    def keep(self, run: CoordinatorRun, child: ChildRun, end: BadEnd) -> Commit | None:
         """Commit what a turn that ended badly had half done, if anything; nobody is at work there any more."""
         turn = child.turn
         if end.way.kept == "nothing" or turn is None or turn.committed or child.head is None:
@@ -93,7 +93,7 @@ class ChildWorkplace:
             return None
         return None if commit.tree == child.head.tree else commit
 
-    def _commit_stopped(self, run: Run, child: ChildRun, turn: Turn, message: str) -> Commit:
+    def _commit_stopped(self, run: CoordinatorRun, child: ChildRun, turn: Turn, message: str) -> Commit:
         with self._shop.halting(self._id) as session:
             if self._shop.runs.run(self._root).children[self._id].status == "paused":
                 raise NotNow
@@ -105,7 +105,7 @@ class ChildWorkplace:
             finally:
                 session.continue_processes()
 
-    def _commit(self, run: Run, child: ChildRun, turn: Turn, message: str) -> Commit:
+    def _commit(self, run: CoordinatorRun, child: ChildRun, turn: Turn, message: str) -> Commit:
         # The same commit at every try, also after a crash: parent, time and trailers come from the turn's fact.
         at = datetime.fromisoformat(turn.opened_at)
         return self._shop.repositories.commit_workplace(
@@ -113,7 +113,7 @@ class ChildWorkplace:
         )
 
 
-def point_branches(run: Run, children: Iterable[ChildRun], shop: Workshop) -> None:
+def point_branches(run: CoordinatorRun, children: Iterable[ChildRun], shop: Workshop) -> None:
     """Move the branches of children that ended before that was done; one that somebody else moved stays where it is."""
     for child in children:
         if child.previous is None:

@@ -8,7 +8,7 @@ from ...domain.event import Text
 from ...domain.facts.child_run import ChildRun
 from ...domain.facts.conflicts import Conflict
 from ...domain.facts.line import contributes, left_on_branch
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.facts.work_plan import Subtask
 from ...domain.git import Commit
 from ..ports.git import Contribution, Integrated, PathConflict
@@ -25,7 +25,7 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
     clean: bool = True
 
 
-def contributions(run: Run, subtask_ids: tuple[int, ...]) -> tuple[Contribution, ...]:
+def contributions(run: CoordinatorRun, subtask_ids: tuple[int, ...]) -> tuple[Contribution, ...]:
     """Return what these subtasks' authors have committed, in the given order; those without a change have no part."""
     if run.plan is None:
         return ()
@@ -38,14 +38,14 @@ def contributions(run: Run, subtask_ids: tuple[int, ...]) -> tuple[Contribution,
     return tuple(made)
 
 
-def first_base(run: Run, child: ChildRun, subtask: Subtask, shop: Workshop) -> Base:
+def first_base(run: CoordinatorRun, child: ChildRun, subtask: Subtask, shop: Workshop) -> Base:
     """Return what a new child starts from: what its producers made, and what the author before it left on its branch."""
     left = left_on_branch(run, subtask)
     own = left and Contribution(subtask_id=subtask.subtask_id, branch=left.branch, commit=left.commit)
     return _based(run, child, subtask, own, shop)
 
 
-def rebuilt_base(run: Run, child: ChildRun, subtask: Subtask, shop: Workshop) -> Base:
+def rebuilt_base(run: CoordinatorRun, child: ChildRun, subtask: Subtask, shop: Workshop) -> Base:
     """Return what a child goes on from when its producers made something anew: that, under the child's own work."""
     assert child.head is not None, "only what was committed can be outdated"
     own = Contribution(subtask_id=subtask.subtask_id, branch=child.branch, commit=child.head.commit)
@@ -63,7 +63,7 @@ def conflict_of(found: PathConflict) -> Conflict:
     )
 
 
-def _based(run: Run, child: ChildRun, subtask: Subtask, own: Contribution | None, shop: Workshop) -> Base:
+def _based(run: CoordinatorRun, child: ChildRun, subtask: Subtask, own: Contribution | None, shop: Workshop) -> Base:
     made = contributions(run, run.plan.producers(subtask.subtask_id) if run.plan else ())
     beneath = _integrated(run, child, subtask, run.base, made, shop)
     foundation = Commit(commit=beneath.commit, tree=beneath.tree)
@@ -79,7 +79,7 @@ def _based(run: Run, child: ChildRun, subtask: Subtask, own: Contribution | None
 
 
 def _integrated(
-    run: Run, child: ChildRun, subtask: Subtask, onto: Commit, made: tuple[Contribution, ...], shop: Workshop
+    run: CoordinatorRun, child: ChildRun, subtask: Subtask, onto: Commit, made: tuple[Contribution, ...], shop: Workshop
 ) -> Integrated:
     if not made:
         return Integrated(commit=onto.commit, tree=onto.tree, has_changes=False)

@@ -5,7 +5,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 from ...domain.event import Draft
 from ...domain.facts.outcome_spec import OutcomeDraft, read_draft
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.process.effects import DraftOutcome
 from ...domain.runs import define_outcome, review
 from ...domain.work.prompts import outcome_prompt
@@ -32,7 +32,7 @@ def draft_outcome(effect: DraftOutcome, shop: Workshop) -> None:
         return
 
 
-def _ask(run: Run, effect: DraftOutcome, shop: Workshop) -> OutcomeDraft:
+def _ask(run: CoordinatorRun, effect: DraftOutcome, shop: Workshop) -> OutcomeDraft:
     turn_id = str(uuid5(NAMESPACE_OID, effect.id))
     question = Question(
         name=run.run_id,
@@ -52,7 +52,7 @@ def _ask(run: Run, effect: DraftOutcome, shop: Workshop) -> OutcomeDraft:
 def _fail(effect: DraftOutcome, shop: Workshop, failed: AgentFailed) -> None:
     code, message, retryable = failed.code, str(failed), failed.retryable
 
-    def decision(run: Run) -> Sequence[Draft]:
+    def decision(run: CoordinatorRun) -> Sequence[Draft]:
         spec = run.outcome_spec
         if spec is None or spec.status != "drafting" or spec.round != effect.round:
             raise Overtaken

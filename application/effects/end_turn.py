@@ -1,7 +1,7 @@
 """End a child's turn early, because a redirect has something else for its agent to do."""
 
 from ...domain.facts.child_run import ENDED
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.process.effects import EndTurn
 from .workshop import Workshop
 
@@ -12,12 +12,12 @@ GRACE_SECONDS = 30.0
 def end_turn(effect: EndTurn, shop: Workshop) -> None:
     """On return the turn has ended, or is driven by nobody here: then the child's own work ends it when it comes to it."""
 
-    def over(run: Run) -> bool:
+    def over(run: CoordinatorRun) -> bool:
         child = run.children[effect.child_run_id]
         turn = child.turn
         return child.status in ENDED or turn is None or turn.turn_id != effect.turn_id or turn.stop_reason is not None
 
-    def at_work(run: Run) -> bool:
+    def at_work(run: CoordinatorRun) -> bool:
         return over(run) or shop.session_of(effect.child_run_id) is not None
 
     # An agent that waits for its place, or is just being started, is waited for.

@@ -1,7 +1,7 @@
 """Forget a deleted run: nothing of it stays in its repository, among our files, or in any text of the log."""
 
 from ...domain.facts.gates import ORDER
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.process.effects import EraseRun
 from ...domain.runs.records import confirm_erased
 from ...domain.work.turns import Overtaken
@@ -44,7 +44,7 @@ def erase_run(effect: EraseRun, shop: Workshop) -> None:
         return
 
 
-def _clear_repository(run: Run, shop: Workshop) -> None:
+def _clear_repository(run: CoordinatorRun, shop: Workshop) -> None:
     repository = shop.repository(run)
     for child in run.children.values():
         shop.repositories.remove_workplace(repository, shop.worktree(child.run_id), child.branch)
@@ -64,7 +64,7 @@ def _clear_repository(run: Run, shop: Workshop) -> None:
         )
 
 
-def _clear_signals(run: Run, shop: Workshop) -> None:
+def _clear_signals(run: CoordinatorRun, shop: Workshop) -> None:
     for child in run.children.values():
         if child.session_id is not None:
             shop.signals.clear(child.session_id, PAUSE)

@@ -7,7 +7,7 @@ import msgspec
 
 from ...domain.event import Text
 from ...domain.facts.fenced import json_blocks
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.facts.work_plan import WorkPlanMade
 from ...domain.process.effects import MakePlan
 from ...domain.projects.project import Project
@@ -50,7 +50,7 @@ def _fail(effect: MakePlan, shop: Workshop, failed: AgentFailed) -> None:
         return
 
 
-def plan_from(answer: str, run: Run, project: Project, models: Mapping[str, str]) -> WorkPlanMade:
+def plan_from(answer: str, run: CoordinatorRun, project: Project, models: Mapping[str, str]) -> WorkPlanMade:
     """Return the plan in a planner's answer; without a usable one, a single subtask that covers the whole goal."""
     proposed = _proposed(answer)
     names = {member.name for member in project.team}
@@ -79,7 +79,7 @@ def _proposed(answer: str) -> list[ProposedSubtask]:
     return []
 
 
-def _ask(run: Run, shop: Workshop) -> str:
+def _ask(run: CoordinatorRun, shop: Workshop) -> str:
     project = load_project(run.project_id, shop.runs.log)
     team = "\n".join(f"- {member.name}: {member.role_title}" for member in project.team)
     turn_id = str(uuid5(NAMESPACE_OID, f"{run.run_id}/plan/turn"))
@@ -98,7 +98,7 @@ def _ask(run: Run, shop: Workshop) -> str:
         shop.repositories.remove_workplace(shop.repository(run), worktree, branch)
 
 
-def _models(run: Run, project: Project, shop: Workshop) -> Mapping[str, str]:
+def _models(run: CoordinatorRun, project: Project, shop: Workshop) -> Mapping[str, str]:
     return {
         member.name: (shop.agents.resolve(member.model_id) if member.model_id and not run.model_pinned else None)
         or run.model_id

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.git import Commit
 from ...domain.process.effects import MergeAssembly
 from ...domain.runs import review
@@ -32,7 +32,7 @@ def merge_assembly(effect: MergeAssembly, shop: Workshop) -> None:
         return
 
 
-def _prepare(run: Run, shop: Workshop) -> bool:
+def _prepare(run: CoordinatorRun, shop: Workshop) -> bool:
     _, assembly = review.merging(run)
     assert assembly.head is not None, "nothing reaches the merge before it was assembled"
     outcome = shop.repositories.prepare_merge(
@@ -64,7 +64,7 @@ def _onto(outcome: MergeOutcome) -> Commit | None:
     return Commit(commit=outcome.old, tree=outcome.old_tree)
 
 
-def _record(run: Run, outcome: MergeOutcome, shop: Workshop) -> None:
+def _record(run: CoordinatorRun, outcome: MergeOutcome, shop: Workshop) -> None:
     reason, paths, commit = outcome.reason or outcome.state, outcome.conflicting_paths, outcome.commit
     if outcome.state == "merged" and commit is not None:
         shop.decide(run.run_id, lambda found: review.complete_merge(found, commit))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.process.effects import EndWorkers, PauseWorker, ResumeWorker
 from ...domain.work import workers
 from ...domain.work.turns import Overtaken
@@ -88,6 +88,6 @@ def end_workers(effect: EndWorkers, shop: Workshop) -> None:
         return
 
 
-def _between_turns(run: Run, child_id: str) -> bool:
+def _between_turns(run: CoordinatorRun, child_id: str) -> bool:
     child = run.children[child_id]
     return child.status != "pausing" or child.turn is None or child.turn.stop_reason is not None

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from ...domain.event import Draft
 from ...domain.facts.child_run import ChildRun, Turn
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.work import agent_requests, turns
 from ...domain.work.turns import Overtaken
 from ..ports.agents import AgentUpdate, PermissionAsked
@@ -20,7 +20,7 @@ APPROVAL_SECONDS = 10 * 365 * 86_400.0
 
 
 #: What decides about a request: its id, and what is stored of it.
-Asking: TypeAlias = Callable[[Run], tuple[str, Sequence[Draft]]]
+Asking: TypeAlias = Callable[[CoordinatorRun], tuple[str, Sequence[Draft]]]
 
 
 class ChildTurnRecorder(TurnRecorder):
@@ -63,7 +63,7 @@ class ChildTurnRecorder(TurnRecorder):
         self._answer: str | None = None
         asked: list[str] = []
 
-        def decision(run: Run) -> Sequence[Draft]:
+        def decision(run: CoordinatorRun) -> Sequence[Draft]:
             request_id, drafts = asking(run)
             asked[:] = [request_id]
             return drafts
@@ -100,7 +100,7 @@ class ChildTurnRecorder(TurnRecorder):
         self._answer = request.answer.value if request.answer else None
         return request.state
 
-    def _is_settled(self, run: Run, request_id: str) -> bool:
+    def _is_settled(self, run: CoordinatorRun, request_id: str) -> bool:
         """Whether there is an answer, or nobody to take it: the agent may have died while it waited."""
         return self.is_closed or agent_requests.is_settled(run, self._child, request_id)
 

@@ -22,7 +22,7 @@ from ...domain.facts.agent_output import (
     TurnUsage,
 )
 from ...domain.facts.child_run import ENDED, output_stream
-from ...domain.facts.run import Run, deletion_stream, run_stream
+from ...domain.facts.run import CoordinatorRun, deletion_stream, run_stream
 from ...domain.redaction.hold_back import unfinished
 from ...domain.redaction.personal_data import redact_personal, without_homes
 from ...domain.rejected import Busy
@@ -237,12 +237,12 @@ class TurnRecorder:
                 self._expected = self._versions(run)
         raise Busy
 
-    def _versions(self, run: Run) -> dict[str, int]:
+    def _versions(self, run: CoordinatorRun) -> dict[str, int]:
         """Return what an append rests on: the run has not ended, and is not deleted."""
         streams = (run_stream(self._run_id), deletion_stream(self._root))
         return {stream: run.versions.get(stream, 0) for stream in streams}
 
-    def _is_over(self, run: Run) -> bool:
+    def _is_over(self, run: CoordinatorRun) -> bool:
         child = run.children.get(self._run_id)
         return run.deleted or (run.ended if child is None else child.status in ENDED)
 

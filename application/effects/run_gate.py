@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ...domain.facts.gates import GateSpec, Verdict, read_verdict
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.git import Commit
 from ...domain.process.effects import RunGate
 from ...domain.runs import review
@@ -63,7 +63,7 @@ def _name(effect: RunGate) -> str:
     return f"{effect.run_id}-{effect.kind}"
 
 
-def _look(effect: RunGate, run: Run, spec: GateSpec, head: Commit, shop: Workshop) -> Verdict:
+def _look(effect: RunGate, run: CoordinatorRun, spec: GateSpec, head: Commit, shop: Workshop) -> Verdict:
     worktree, branch = shop.worktree(_name(effect)), f"steersman/gate/{run.run_id}/{spec.kind}"
     # Fresh for each look: what an earlier one left behind must not count. Nobody takes anything from this workplace.
     shop.repositories.make_workplace(shop.repository(run), worktree, head.commit)
@@ -77,7 +77,7 @@ def _look(effect: RunGate, run: Run, spec: GateSpec, head: Commit, shop: Worksho
         shop.repositories.remove_workplace(shop.repository(run), worktree, branch)
 
 
-def _build(run: Run, spec: GateSpec, worktree: Path, shop: Workshop) -> Verdict:
+def _build(run: CoordinatorRun, spec: GateSpec, worktree: Path, shop: Workshop) -> Verdict:
     result = shop.commands.run(spec.command, worktree, spec.timeout_seconds, shop.lent(run))
     if result.state == "interrupted" and shop.leaves(run.run_id):
         raise Closing
@@ -89,7 +89,7 @@ def _build(run: Run, spec: GateSpec, worktree: Path, shop: Workshop) -> Verdict:
     return Verdict(outcome="revise", feedback=f"`{words}` ended with {result.exit_code}:\n\n{result.output}")
 
 
-def _review(effect: RunGate, run: Run, spec: GateSpec, head: Commit, shop: Workshop) -> Verdict:
+def _review(effect: RunGate, run: CoordinatorRun, spec: GateSpec, head: Commit, shop: Workshop) -> Verdict:
     diff = shop.repositories.diff(shop.repository(run), run.base.commit, head.commit, MAX_DIFF_BYTES)
     turn_id = f"{spec.kind}-{head.tree}"
     model_id = spec.model_id or run.model_id

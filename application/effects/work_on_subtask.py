@@ -11,7 +11,7 @@ import msgspec
 
 from ...domain.facts.bad_ends import BRANCH_MOVED, STALLED, UNCOMMITTED, BadEnd, code_of
 from ...domain.facts.child_run import CLEARED, ENDED, ChildRun, Turn
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.facts.work_plan import Subtask
 from ...domain.process.effects import WorkOnSubtask
 from ...domain.work import child_ends, turns
@@ -131,7 +131,7 @@ class _Work:
                 return
         raise RuntimeError(f"child run {self._id} does not get on")
 
-    def _go_on(self, run: Run, child: ChildRun, turn: Turn) -> None:
+    def _go_on(self, run: CoordinatorRun, child: ChildRun, turn: Turn) -> None:
         """Take the newest turn one step further: to its end, or into a commit."""
         if turn.stop_reason is not None:
             # One that was recorded as cancelled was cut short by us.
@@ -145,7 +145,7 @@ class _Work:
         else:
             self._take_turn(run, child, turn)
 
-    def _point_branch(self, run: Run) -> None:
+    def _point_branch(self, run: CoordinatorRun) -> None:
         """Move the branch to what is recorded, before anything else is done: the fact came first, and we may have died."""
         child = run.children[self._id]
         # While a turn is under way it was done; the first release moved it before the fact of that turn's commit.
@@ -154,7 +154,7 @@ class _Work:
         self._place.point_branch(run, child)
         self._pointed = child.head.commit
 
-    def _may_go_on(self, run: Run) -> bool:
+    def _may_go_on(self, run: CoordinatorRun) -> bool:
         """Whether there may be a step to take: not for a paused child, nor while somebody ends it."""
         child = run.children[self._id]
         if run.ended or child.status in ENDED:
@@ -170,7 +170,7 @@ class _Work:
             self._root, lambda run: child_ends.settle_child(run, self._id, self._shop.now(), ignored)
         )
 
-    def _prepare(self, run: Run, child: ChildRun, subtask: Subtask) -> None:
+    def _prepare(self, run: CoordinatorRun, child: ChildRun, subtask: Subtask) -> None:
         # What another run left is where it was found to be when this one was started.
         if (before := run.children.get(child.prior_run_id or "")) is not None:
             point_branches(run, [before], self._shop)
@@ -187,7 +187,7 @@ class _Work:
             ),
         )
 
-    def _rebuild(self, run: Run, child: ChildRun, subtask: Subtask) -> None:
+    def _rebuild(self, run: CoordinatorRun, child: ChildRun, subtask: Subtask) -> None:
         """Take what the producers made anew into the child's branch, under its own work."""
         assert child.head is not None, "only what was committed can be outdated"
         base, now = rebuilt_base(run, child, subtask, self._shop), self._shop.now()
@@ -209,7 +209,7 @@ class _Work:
             self._opened_here.add(child.turn.turn_id if child.turn else "")
         return opened
 
-    def _take_turn(self, run: Run, child: ChildRun, turn: Turn) -> None:
+    def _take_turn(self, run: CoordinatorRun, child: ChildRun, turn: Turn) -> None:
         try:
             # Who let its place go while a person was waited for, and was not answered, takes it again before it works on.
             self._shop.go_on(self._root, self._id, self._still_wanted)
@@ -305,7 +305,7 @@ class _Work:
         self._asked_here.clear()
         self._processes.close()
 
-    def _ready(self, run: Run, child: ChildRun, turn: Turn) -> tuple[AgentSession, bool]:
+    def _ready(self, run: CoordinatorRun, child: ChildRun, turn: Turn) -> tuple[AgentSession, bool]:
         """Return the open session, and whether it is the one that the child has had so far."""
         state = self._place.look(run, child)
         if state != "whole":
@@ -339,7 +339,7 @@ class _Work:
         self._session = session
         return session, kept
 
-    def _lose(self, run: Run, child: ChildRun, turn: Turn, state: str) -> None:
+    def _lose(self, run: CoordinatorRun, child: ChildRun, turn: Turn, state: str) -> None:
         """The workplace is not the one that was made: its session is lost, and the turn is asked again from its parent."""
         self._let_go()
         # Before it is made anew: if we crash in between, nobody loads a session that knows of other files.
@@ -353,7 +353,7 @@ class _Work:
         if not self._may_go_on(run) or turns.is_cut_short(run, self._id):
             raise _Unwanted
 
-    def _commit(self, run: Run, child: ChildRun, turn: Turn) -> None:
+    def _commit(self, run: CoordinatorRun, child: ChildRun, turn: Turn) -> None:
         try:
             commit = self._place.commit(run, child, turn, self._let_go)
         except NotNow:

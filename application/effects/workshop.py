@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from ...domain.facts.agent_output import MAX_TURN_BYTES
 from ...domain.facts.child_run import work_id
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ..looking.cause import StillAlive
 from ..ports.agents import AgentFailed, Agents, AgentSession, SessionRequest
 from ..ports.git import Repositories
@@ -125,15 +125,15 @@ class Workshop:
         return self._worktrees / run_id
 
     @staticmethod
-    def repository(run: Run) -> Path:
+    def repository(run: CoordinatorRun) -> Path:
         """Return the run's repository."""
         return Path(str(run.repository))
 
-    def lent(self, run: Run) -> tuple[Path, ...]:
+    def lent(self, run: CoordinatorRun) -> tuple[Path, ...]:
         """Return what a workplace of the run's repository reads of it. Raises LeaseLost, RepositoryUnusable."""
         return tuple(self.repositories.lends(self.repository(run)))
 
-    def wait_until(self, root: str, holds: Callable[[Run], bool], timeout_seconds: float) -> bool:
+    def wait_until(self, root: str, holds: Callable[[CoordinatorRun], bool], timeout_seconds: float) -> bool:
         """
         Return True as soon as the log makes *holds* true of the run, False when the time is over before.
 

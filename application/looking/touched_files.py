@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.facts.work_plan import SATISFIED
 from ...domain.steering.gate_signals import Touched
 from ..ports.git import Repositories
@@ -11,7 +11,7 @@ from ..ports.log import Conflict
 from .look import looked
 
 
-def touched_files(run: Run, repositories: Repositories) -> Touched:
+def touched_files(run: CoordinatorRun, repositories: Repositories) -> Touched:
     """Return the paths that each finished subtask has committed on top of what it was given."""
     touched: dict[int, frozenset[str]] = {}
     for subtask in run.plan.subtasks.values() if run.plan else ():
@@ -26,7 +26,7 @@ def touched_files(run: Run, repositories: Repositories) -> Touched:
 class LookedUp:
     """The paths as they were looked up, for a decision that must not ask git itself: everybody waits for it."""
 
-    def __init__(self, read: Callable[[], Run], repositories: Repositories) -> None:
+    def __init__(self, read: Callable[[], CoordinatorRun], repositories: Repositories) -> None:
         self._read = read
         self._repositories = repositories
         self._commits: object = None
@@ -38,12 +38,12 @@ class LookedUp:
         self._touched = looked(lambda: touched_files(run, self._repositories))
         self._commits = _commits(run)
 
-    def of(self, run: Run) -> Touched:
+    def of(self, run: CoordinatorRun) -> Touched:
         """Return the paths. Raises Conflict if they were looked up for other work of the children, or not at all."""
         if self._commits != _commits(run):
             raise Conflict("the children's work has changed meanwhile")
         return self._touched
 
 
-def _commits(run: Run) -> object:
+def _commits(run: CoordinatorRun) -> object:
     return {child.run_id: (child.base, child.head) for child in run.children.values()}

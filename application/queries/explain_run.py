@@ -11,7 +11,7 @@ from ...domain.facts.asking import RequestKind
 from ...domain.facts.assembly import LeftOut
 from ...domain.facts.held import DRIVE, HeldEffect, WaitsFor
 from ...domain.facts.line import conflicts_in
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.facts.work_plan import SATISFIED, SETTLED, WorkPlan
 from ...domain.process.effects import Effect, WorkOnSubtask, next_effects
 from ...domain.process.hold import drive_id
@@ -109,7 +109,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def explain(
-    run: Run,
+    run: CoordinatorRun,
     holder: Holder | None,
     may_see: Callable[[str], bool] = lambda _: True,
     retried_as: str | None = None,
@@ -153,7 +153,7 @@ def _outstanding(
     kind: str,
     rests: bool,
     stand: Mapping[str, EffectState],
-    run: Run,
+    run: CoordinatorRun,
     may_see: Callable[[str], bool],
 ) -> Outstanding:
     state, held = stand.get(effect_id), run.held.get(effect_id)
@@ -174,7 +174,7 @@ def _outstanding(
     )
 
 
-def _rests(run: Run, effect: Effect) -> bool:
+def _rests(run: CoordinatorRun, effect: Effect) -> bool:
     """Whether only a person can say how an effect goes on, whoever drives it: it is paused, or has asked something."""
     if not isinstance(effect, WorkOnSubtask):
         return False
@@ -196,7 +196,9 @@ def _place(effect: Outstanding) -> Wait:
     return Wait(who="driver", what=f"{effect.kind} waits for a place for its agent. {held}")
 
 
-def _waits(run: Run, holder: Holder | None, effects: Sequence[Outstanding], retried_as: str | None) -> Iterator[Wait]:
+def _waits(
+    run: CoordinatorRun, holder: Holder | None, effects: Sequence[Outstanding], retried_as: str | None
+) -> Iterator[Wait]:
     if run.closed:
         yield _end_of(run, retried_as)
         return
@@ -222,7 +224,7 @@ def _waits(run: Run, holder: Holder | None, effects: Sequence[Outstanding], retr
         yield from _people(run)
 
 
-def _to_be_known(run: Run) -> Iterator[str]:
+def _to_be_known(run: CoordinatorRun) -> Iterator[str]:
     if run.moved is not None and run.moved.reason == "history_rewritten":
         yield (
             f"{run.branch} has meanwhile let go of what this work began from: what was taken out of "
@@ -252,7 +254,7 @@ def causes(plan: WorkPlan) -> Iterator[str]:
             yield f"Subtask {part.subtask_id} ({part.assigned_agent}) has no result: {words or part.status}."
 
 
-def _end_of(run: Run, retried_as: str | None) -> Wait:
+def _end_of(run: CoordinatorRun, retried_as: str | None) -> Wait:
     """Return what can still be made of a run that has ended, if anything can."""
     if run.deleted or run.status not in RETRYABLE:
         return Wait(who="nobody", what="The run has ended and nothing of it is left to do.")
@@ -274,7 +276,7 @@ def _end_of(run: Run, retried_as: str | None) -> Wait:
     return Wait(who="person", what=" ".join(said), request=f"POST /api/runs/{run.run_id}/retry")
 
 
-def _mend(run: Run, held: HeldEffect) -> Wait:
+def _mend(run: CoordinatorRun, held: HeldEffect) -> Wait:
     whose = f" of child run {held.child_run_id}" if held.child_run_id else ""
     words = f": {held.message}" if held.message.value else ""
     what = (
@@ -284,7 +286,7 @@ def _mend(run: Run, held: HeldEffect) -> Wait:
     return Wait(who=held.waits_for, what=what, request=f"POST /api/runs/{run.run_id}/retry")
 
 
-def _people(run: Run) -> Iterator[Wait]:
+def _people(run: CoordinatorRun) -> Iterator[Wait]:
     at = f"/api/runs/{run.run_id}"
     spec = run.outcome_spec
     if spec is not None and spec.status == "awaiting_confirmation":

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ...domain.event import Draft, Fact
-from ...domain.facts.run import Run, deletion_stream, plan_stream
+from ...domain.facts.run import CoordinatorRun, deletion_stream, plan_stream
 from ...domain.facts.topology import with_topology
 from ...domain.rejected import Busy, RunNotFound
 from ..ports.log import Append, Conflict, EventLog, Fence, Tell
@@ -17,8 +17,8 @@ from .states import States
 MAX_ATTEMPTS = 8
 
 #: Pure, as it is called while nobody else can write. Raises Conflict to be called again once somebody has looked.
-Decision = Callable[[Run], Sequence[Draft]]
-Answering = Callable[[Run, Sequence[Draft]], Answer]
+Decision = Callable[[CoordinatorRun], Sequence[Draft]]
+Answering = Callable[[CoordinatorRun, Sequence[Draft]], Answer]
 
 
 class Deciding:
@@ -79,7 +79,7 @@ class RunLog:
         self.clock = clock
         self.states = States(log)
 
-    def run(self, root: str) -> Run:
+    def run(self, root: str) -> CoordinatorRun:
         """Return the run as the log has it now. Raises RunNotFound."""
         run = self.states.read(root)
         if not run.exists:
@@ -132,7 +132,7 @@ class RunLog:
         self.states.forget(root)
 
 
-def written_versions(run: Run, drafts: Sequence[Draft]) -> dict[str, int]:
+def written_versions(run: CoordinatorRun, drafts: Sequence[Draft]) -> dict[str, int]:
     """
     Return the versions of the streams that these drafts are written to.
 
@@ -141,7 +141,7 @@ def written_versions(run: Run, drafts: Sequence[Draft]) -> dict[str, int]:
     return {draft.stream: run.versions.get(draft.stream, 0) for draft in drafts if not draft.event.OUTPUT}
 
 
-def read_versions(run: Run) -> dict[str, int]:
+def read_versions(run: CoordinatorRun) -> dict[str, int]:
     """Return the versions on which rests what is decided about the run elsewhere: its own, its plan's, its deletion's."""
     streams = [run.stream, deletion_stream(run.run_id)]
     if run.plan is not None:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ...domain.event import Fact
 from ...domain.facts.fold import evolve, replay
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.projects.project import Project, project_stream
 from ...domain.projects.project import evolve as evolve_project
 from ..ports.log import Append, EventLog, Undecodable
@@ -30,7 +30,7 @@ class Following(Protocol):
         """Whether this process drives the run, under a lease where there are others."""
         ...
 
-    def next(self, run: Run, now: datetime) -> Append | None:
+    def next(self, run: CoordinatorRun, now: datetime) -> Append | None:
         """Return the next facts that follow; None: nothing does, or not here."""
         ...
 
@@ -44,17 +44,17 @@ class States:
         self.following: Following | None = None
         self._lock = Lock()
         #: Every run that is kept has all of its facts up to `_position`; it may have later ones.
-        self._kept = OrderedDict[str, Run]()
+        self._kept = OrderedDict[str, CoordinatorRun]()
         self._position = 0
         #: The projects of these runs, in the same way.
         self._projects: dict[str, Project] = {}
         #: What the batch that is being decided has made of them.
-        self._batch: dict[str, Run] = {}
+        self._batch: dict[str, CoordinatorRun] = {}
         self._project_batch: dict[str, Project] = {}
         #: How far facts of the batch went in runs that were not kept: whoever reads one meanwhile may have read too early.
         self._passed_by: dict[str, int] = {}
 
-    def read(self, root: str) -> Run:
+    def read(self, root: str) -> CoordinatorRun:
         """Return the run as the log has it now, whoever asks. Raises Undecodable, LogUnavailable."""
         with self._lock:
             if self._is_empty():
@@ -71,7 +71,7 @@ class States:
                 self._keep(root, run)
         return run
 
-    def kept(self, root: str) -> Run | None:
+    def kept(self, root: str) -> CoordinatorRun | None:
         """Return the run as this process last saw it, if it is kept. Never blocks."""
         return self._kept.get(root)
 
@@ -80,7 +80,7 @@ class States:
         with self._lock:
             self._kept.pop(root, None)
 
-    def now(self, root: str) -> Run | None:
+    def now(self, root: str) -> CoordinatorRun | None:
         """Return the run as the batch that is being decided has it; None: it is not kept. For decisions alone."""
         return self._batch.get(root) or self._kept.get(root)
 
@@ -128,7 +128,7 @@ class States:
 
     def add(self, facts: Sequence[Fact]) -> None:
         """Take note of what the batch is about to store, all of it or, if that raises, nothing."""
-        changed: dict[str, Run] = {}
+        changed: dict[str, CoordinatorRun] = {}
         projects: dict[str, Project] = {}
         for fact in facts:
             root = fact.root
@@ -198,7 +198,7 @@ class States:
         """Whether nothing is kept that would have to be taken to the head."""
         return not (self._kept or self._projects)
 
-    def _keep(self, root: str, run: Run) -> None:
+    def _keep(self, root: str, run: CoordinatorRun) -> None:
         if run.exists:
             self._kept[root] = run
             self._kept.move_to_end(root)
@@ -215,8 +215,8 @@ class States:
             project = reduce(evolve_project, facts, project)
         return project
 
-    def _folded(self, root: str, run: Run | None) -> Run:
-        run = run or Run()
+    def _folded(self, root: str, run: CoordinatorRun | None) -> CoordinatorRun:
+        run = run or CoordinatorRun()
         # Until nothing comes: a page also ends before a fact that cannot be decoded, and the next read says so.
         while facts := self._log.read_tree(root, run.root_sequence, PAGE):
             run = replay(facts, run)

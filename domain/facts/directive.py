@@ -174,7 +174,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     parts: Mapping[int, Text] = {}
 
 
-class Directive(msgspec.Struct, frozen=True, kw_only=True):
+class SteeringDirective(msgspec.Struct, frozen=True, kw_only=True):
     """What decisions about a directive need to know."""
 
     directive_id: str
@@ -253,9 +253,9 @@ def directive_stream(directive_id: str) -> str:
     return f"directive/{directive_id}"
 
 
-def received(event: SteeringReceived, position: int, at: datetime, block: Block | None = None) -> Directive:
+def received(event: SteeringReceived, position: int, at: datetime, block: Block | None = None) -> SteeringDirective:
     """Return the state of a directive that was received *at* that time. *block*: what its run stood still for then."""
-    return Directive(
+    return SteeringDirective(
         directive_id=event.directive_id,
         source=event.source,
         severity=event.severity,
@@ -278,7 +278,7 @@ def received(event: SteeringReceived, position: int, at: datetime, block: Block 
     )
 
 
-def evolve(directive: Directive, event: Event, at: datetime) -> Directive:
+def evolve(directive: SteeringDirective, event: Event, at: datetime) -> SteeringDirective:
     """Add one fact about a directive, stored *at* that time, to its state."""
     replace = msgspec.structs.replace
     match event:
@@ -317,7 +317,7 @@ def evolve(directive: Directive, event: Event, at: datetime) -> Directive:
             return directive
 
 
-def _executed(directive: Directive, event: RevisionExecution, at: datetime) -> Directive:
+def _executed(directive: SteeringDirective, event: RevisionExecution, at: datetime) -> SteeringDirective:
     replace = msgspec.structs.replace
     directive = replace(directive, relayed_at=directive.relayed_at or at.isoformat())
     if event.state == "failed":
@@ -327,13 +327,13 @@ def _executed(directive: Directive, event: RevisionExecution, at: datetime) -> D
     return replace(directive, status="executing", targets={**directive.targets, event.child_run_id: state})
 
 
-def begun_afresh(directive: Directive, subtask_id: int) -> Directive:
+def begun_afresh(directive: SteeringDirective, subtask_id: int) -> SteeringDirective:
     """Return the directive after one of its subtasks was set to start afresh."""
     left = tuple(waiting for waiting in directive.afresh if waiting != subtask_id)
     return msgspec.structs.replace(directive, afresh=left, status="executing")
 
 
-def not_begun(directive: Directive, child_run_id: str) -> Directive:
+def not_begun(directive: SteeringDirective, child_run_id: str) -> SteeringDirective:
     """Return the directive after a turn that carried it ended before the agent showed a sign: the next one carries it."""
     if directive.targets.get(child_run_id) != "initiated":
         return directive
@@ -341,7 +341,7 @@ def not_begun(directive: Directive, child_run_id: str) -> Directive:
     return msgspec.structs.replace(directive, targets=targets)
 
 
-def ended_for(directive: Directive, child_run_id: str) -> Directive:
+def ended_for(directive: SteeringDirective, child_run_id: str) -> SteeringDirective:
     """Return the directive after one of its targets ended before it was delivered there."""
     if directive.targets.get(child_run_id) not in ("outstanding", "initiated"):
         return directive

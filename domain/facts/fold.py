@@ -13,10 +13,10 @@ from . import directive as steering
 from . import held as holding
 from .asking import ALWAYS, ApprovalResolved, AutopilotFailed, OptionsSet
 from .child_run import BaseRebuilt, RunCancelled, RunFailed, RunStarted, TurnInterrupted, WorktreePrepared, work_id
-from .directive import Directive, DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
+from .directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringDirective, SteeringReceived
 from .gates import GateStarted
 from .held import EffectHeld, EffectReleased
-from .run import CoordinatorStarted, Run, RunStatus
+from .run import CoordinatorRun, CoordinatorStarted, RunStatus
 from .run_records import RunArchived, RunDeleted, RunErased
 from .standing import block_of
 from .work_plan import PlanStatus, Subtask, SubtaskMoved, WorkPlanMade
@@ -25,7 +25,7 @@ from .work_plan import PlanStatus, Subtask, SubtaskMoved, WorkPlanMade
 STEERING = (SteeringReceived, SteeringDecided, DirectiveMoved, RevisionExecution)
 
 
-def evolve(run: Run, fact: Fact) -> Run:
+def evolve(run: CoordinatorRun, fact: Fact) -> CoordinatorRun:
     """Add one fact to the state. Total: a fact is never refused here."""
     run = msgspec.structs.replace(
         run,
@@ -51,7 +51,7 @@ def evolve(run: Run, fact: Fact) -> Run:
     return _evolve_coordinator(run, fact, at)
 
 
-def _evolve_record(run: Run, event: RunDeleted | RunErased | RunArchived, at: str) -> Run:
+def _evolve_record(run: CoordinatorRun, event: RunDeleted | RunErased | RunArchived, at: str) -> CoordinatorRun:
     match event:
         case RunArchived():
             return msgspec.structs.replace(run, archived_at=at)
@@ -61,7 +61,7 @@ def _evolve_record(run: Run, event: RunDeleted | RunErased | RunArchived, at: st
             return msgspec.structs.replace(run, erased=True, held={})
 
 
-def _evolve_child(run: Run, child_run_id: str, event: Event, at: str) -> Run:
+def _evolve_child(run: CoordinatorRun, child_run_id: str, event: Event, at: str) -> CoordinatorRun:
     if isinstance(event, RunStarted):
         child = child_run.started(event, at)
     elif (known := run.children.get(child_run_id)) is not None:
@@ -88,7 +88,7 @@ def _evolve_child(run: Run, child_run_id: str, event: Event, at: str) -> Run:
     return _undeliverable(run, child_run_id)
 
 
-def _with_foundation(run: Run, child: child_run.ChildRun, event: Event) -> Event:
+def _with_foundation(run: CoordinatorRun, child: child_run.ChildRun, event: Event) -> Event:
     """Return a fact of an earlier release, which does not say what of a base is the subtask's own, as it is to be read."""
     prior = run.children.get(child.prior_run_id or "")
     if not isinstance(event, WorktreePrepared) or event.foundation is not None or prior is None:
@@ -97,19 +97,19 @@ def _with_foundation(run: Run, child: child_run.ChildRun, event: Event) -> Event
     return msgspec.structs.replace(event, foundation=prior.base)
 
 
-def _undeliverable(run: Run, child_run_id: str) -> Run:
+def _undeliverable(run: CoordinatorRun, child_run_id: str) -> CoordinatorRun:
     """Nothing can be delivered to this child any more."""
     for directive in _unheard(run, child_run_id):
         run = _with_directive(run, steering.ended_for(directive, child_run_id))
     return run
 
 
-def _unheard(run: Run, child_run_id: str) -> tuple[Directive, ...]:
+def _unheard(run: CoordinatorRun, child_run_id: str) -> tuple[SteeringDirective, ...]:
     """Return what may yet be delivered to a child: what is open, or may be opened again."""
     return (*run.open_for(child_run_id), *(run.directives[directive_id] for directive_id in run.unresolved))
 
 
-def _with_directive(run: Run, directive: Directive) -> Run:
+def _with_directive(run: CoordinatorRun, directive: SteeringDirective) -> CoordinatorRun:
     """Put a directive where it belongs by how far it is, and nowhere else."""
     key, before = directive.directive_id, run.directives.get(directive.directive_id)
     if directive is before:
@@ -134,7 +134,7 @@ def _with_directive(run: Run, directive: Directive) -> Run:
 
 
 def _waiting(
-    run: Run, directive: Directive, waited: frozenset[str], waits: frozenset[str]
+    run: CoordinatorRun, directive: SteeringDirective, waited: frozenset[str], waits: frozenset[str]
 ) -> Map[str, tuple[str, ...]]:
     """Return what waits for each child, with a directive that waited for some of them and now waits for others."""
     waiting, key = run.waiting, directive.directive_id
@@ -152,13 +152,13 @@ def _waiting(
     return waiting
 
 
-def _listed(listed: Map[int, str], directive: Directive, *, is_in: bool) -> Map[int, str]:
+def _listed(listed: Map[int, str], directive: SteeringDirective, *, is_in: bool) -> Map[int, str]:
     if is_in == (directive.position in listed):
         return listed
     return listed.set(directive.position, directive.directive_id) if is_in else listed.delete(directive.position)
 
 
-def _evolve_subtask(run: Run, event: SubtaskMoved) -> Run:
+def _evolve_subtask(run: CoordinatorRun, event: SubtaskMoved) -> CoordinatorRun:
     if run.plan is None or event.subtask_id not in run.plan.subtasks:
         return run
     replace = msgspec.structs.replace
@@ -180,10 +180,10 @@ def _evolve_subtask(run: Run, event: SubtaskMoved) -> Run:
 
 
 def _evolve_steering(
-    run: Run,
+    run: CoordinatorRun,
     event: SteeringReceived | SteeringDecided | DirectiveMoved | RevisionExecution,
     fact: Fact,
-) -> Run:
+) -> CoordinatorRun:
     replace = msgspec.structs.replace
     match event:
         case SteeringReceived():
@@ -201,7 +201,7 @@ def _evolve_steering(
     return run if directive is None else _with_directive(run, steering.evolve(directive, event, fact.at))
 
 
-def _close_gate(run: Run) -> Run:
+def _close_gate(run: CoordinatorRun) -> CoordinatorRun:
     """A correction of the assembled work is under way: nobody can approve that tree any more."""
     if run.plan is None or run.assembly is None or run.plan.status not in ("in_review", "assembling"):
         return run
@@ -210,7 +210,7 @@ def _close_gate(run: Run) -> Run:
     return msgspec.structs.replace(run, status="in_progress", assembly=closed)
 
 
-def _charge(run: Run, event: SteeringDecided) -> Run:
+def _charge(run: CoordinatorRun, event: SteeringDecided) -> CoordinatorRun:
     if run.plan is None or not (event.charged or event.rotated_from):
         return run
     plan = work_plan.change_subtasks(
@@ -228,7 +228,7 @@ def _charge(run: Run, event: SteeringDecided) -> Run:
     return msgspec.structs.replace(run, plan=plan)
 
 
-def _fresh_budget(run: Run, event: DirectiveMoved) -> Run:
+def _fresh_budget(run: CoordinatorRun, event: DirectiveMoved) -> CoordinatorRun:
     if run.plan is None:
         return run
     plan = msgspec.structs.replace(
@@ -240,7 +240,7 @@ def _fresh_budget(run: Run, event: DirectiveMoved) -> Run:
     return msgspec.structs.replace(run, plan=plan)
 
 
-def _evolve_coordinator(run: Run, fact: Fact, at: str) -> Run:
+def _evolve_coordinator(run: CoordinatorRun, fact: Fact, at: str) -> CoordinatorRun:
     event = fact.event
     replace = msgspec.structs.replace
     run = replace(
@@ -300,7 +300,7 @@ def _evolve_coordinator(run: Run, fact: Fact, at: str) -> Run:
             return _evolve_end(run, event)
 
 
-def _move_base(run: Run, event: assembling.BaseMoved) -> Run:
+def _move_base(run: CoordinatorRun, event: assembling.BaseMoved) -> CoordinatorRun:
     run = msgspec.structs.replace(run, base=event.base, moved=event)
     if run.plan is None:
         return run
@@ -310,7 +310,7 @@ def _move_base(run: Run, event: assembling.BaseMoved) -> Run:
     return msgspec.structs.replace(run, plan=plan)
 
 
-def _evolve_end(run: Run, event: Event) -> Run:
+def _evolve_end(run: CoordinatorRun, event: Event) -> CoordinatorRun:
     match event:
         case assembling.AssemblyCompleted() as event:
             result = "assembly_complete" if event.has_changes else "no_changes"
@@ -329,13 +329,13 @@ def _evolve_end(run: Run, event: Event) -> Run:
             return run
 
 
-def _change_subtask(run: Run, subtask_id: int, change: Callable[[Subtask], Subtask]) -> Run:
+def _change_subtask(run: CoordinatorRun, subtask_id: int, change: Callable[[Subtask], Subtask]) -> CoordinatorRun:
     if run.plan is None:
         return run
     return msgspec.structs.replace(run, plan=work_plan.change_subtasks(run.plan, (subtask_id,), change))
 
 
-def _begin(run: Run, run_id: str, event: CoordinatorStarted) -> Run:
+def _begin(run: CoordinatorRun, run_id: str, event: CoordinatorStarted) -> CoordinatorRun:
     return msgspec.structs.replace(
         run,
         run_id=run_id,
@@ -356,19 +356,19 @@ def _begin(run: Run, run_id: str, event: CoordinatorStarted) -> Run:
     )
 
 
-def _plan(run: Run, status: PlanStatus, **changes: str | None) -> Run:
+def _plan(run: CoordinatorRun, status: PlanStatus, **changes: str | None) -> CoordinatorRun:
     if run.plan is None:
         return run
     return msgspec.structs.replace(run, plan=msgspec.structs.replace(run.plan, status=status, **changes))
 
 
-def _park(run: Run) -> Run:
+def _park(run: CoordinatorRun) -> CoordinatorRun:
     if run.plan is None:
         return run
     return msgspec.structs.replace(run, plan=msgspec.structs.replace(run.plan, terminal_stage=run.plan.stage))
 
 
-def _end(run: Run, status: RunStatus, result: str) -> Run:
+def _end(run: CoordinatorRun, status: RunStatus, result: str) -> CoordinatorRun:
     if run.plan is not None and status != "completed":
         run = msgspec.structs.replace(run, plan=msgspec.structs.replace(run.plan, status_reason=result))
     # Nobody decides any more about what an ended run had assembled.
@@ -376,6 +376,6 @@ def _end(run: Run, status: RunStatus, result: str) -> Run:
     return msgspec.structs.replace(run, status=status, result=result, assembly=closed)
 
 
-def replay(facts: Iterable[Fact], run: Run | None = None) -> Run:
+def replay(facts: Iterable[Fact], run: CoordinatorRun | None = None) -> CoordinatorRun:
     """Fold a tree's facts into its run, onto *run* if that much is known already."""
-    return reduce(evolve, facts, run or Run())
+    return reduce(evolve, facts, run or CoordinatorRun())

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from ..event import Draft, Event
-from .run import Run
+from .run import CoordinatorRun
 
 
 class LeaseTaken(Event, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class LeaseTaken(Event, frozen=True, kw_only=True):
     replica: str
 
 
-def take_lease(run: Run, epoch: int, replica: str) -> Sequence[Draft]:
+def take_lease(run: CoordinatorRun, epoch: int, replica: str) -> Sequence[Draft]:
     """Say who drives the run now."""
     event = LeaseTaken(run_id=run.run_id, epoch=epoch, replica=replica)
     return (Draft(stream=f"{run.stream}/lease", event=event, root=run.run_id),)

@@ -12,7 +12,7 @@ from ..git import child_branch
 from .assembly import ConflictAutoResolved, LeftOut
 from .child_run import ChildRun
 from .conflicts import Conflict
-from .run import Run
+from .run import CoordinatorRun
 from .work_plan import SATISFIED, SETTLED, Subtask
 
 #: Subtasks whose work, if there is any, nothing builds on.
@@ -31,7 +31,7 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
         return child_branch(self.child_run_id)
 
 
-def left_on_branch(run: Run, subtask: Subtask) -> Left | None:
+def left_on_branch(run: CoordinatorRun, subtask: Subtask) -> Left | None:
     """Return what the authors of a subtask have committed, None if that is nothing."""
     child = run.children.get(subtask.child_run_id or subtask.prior_child_run_id or "")
     if child is None and subtask.handed_on_from is not None and subtask.handed_on_commit is not None:
@@ -46,7 +46,7 @@ def left_on_branch(run: Run, subtask: Subtask) -> Left | None:
     return Left(child_run_id=child.prior_run_id, commit=child.prior_commit)
 
 
-def authors(run: Run, subtask: Subtask) -> Iterator[ChildRun]:
+def authors(run: CoordinatorRun, subtask: Subtask) -> Iterator[ChildRun]:
     """Return the child runs whose work the subtask's newest one goes on from, that one first."""
     child = run.children.get(subtask.child_run_id or subtask.prior_child_run_id or "")
     while child is not None and not child.discarded:  # ends: a run goes on from one that was created before it
@@ -54,7 +54,7 @@ def authors(run: Run, subtask: Subtask) -> Iterator[ChildRun]:
         child = run.children.get(child.prior_run_id or "")
 
 
-def in_the_work(run: Run, subtask: Subtask) -> frozenset[str]:
+def in_the_work(run: CoordinatorRun, subtask: Subtask) -> frozenset[str]:
     """
     Return the directives that are in what the subtask's newest author goes on from, or has committed: an author of its
     line was told them, came to the end of that turn, and committed something with it.
@@ -69,13 +69,13 @@ def in_the_work(run: Run, subtask: Subtask) -> frozenset[str]:
     return own.union(said.directive_id for said in subtask.earlier.corrections if said.in_work)
 
 
-def contributes(run: Run, subtask: Subtask) -> Left | None:
+def contributes(run: CoordinatorRun, subtask: Subtask) -> Left | None:
     """Return what a subtask has in an assembly, or under those that build on it; None if it has no part there."""
     # What is being revised still counts with what it has committed: nothing is built as if it were not there.
     return left_on_branch(run, subtask) if subtask.status not in UNSATISFYING else None
 
 
-def left_out(run: Run) -> Iterator[LeftOut]:
+def left_out(run: CoordinatorRun) -> Iterator[LeftOut]:
     """Return what was ready for an assembly once and has no part in one now: of each subtask the newest."""
     for subtask in run.plan.subtasks.values() if run.plan else ():
         line = {child.run_id for child in authors(run, subtask)}
@@ -92,13 +92,13 @@ def left_out(run: Run) -> Iterator[LeftOut]:
             break
 
 
-def conflicts_met(run: Run, subtask: Subtask) -> tuple[Conflict, ...]:
+def conflicts_met(run: CoordinatorRun, subtask: Subtask) -> tuple[Conflict, ...]:
     """Return what was changed in two places on the way to where the subtask's authors started."""
     found = (conflict for child in authors(run, subtask) for conflict in child.conflicts)
     return tuple(dict.fromkeys(found))
 
 
-def conflicts_in(run: Run) -> tuple[Conflict, ...]:
+def conflicts_in(run: CoordinatorRun) -> tuple[Conflict, ...]:
     """Return what was changed in two places in the assembled work, there or in what its authors started from."""
     if run.plan is None or run.assembly is None:
         return ()
@@ -110,7 +110,7 @@ def conflicts_in(run: Run) -> tuple[Conflict, ...]:
     return tuple(found.values())
 
 
-def conflicts_over(run: Run, subtask: Subtask) -> tuple[Conflict, ...]:
+def conflicts_over(run: CoordinatorRun, subtask: Subtask) -> tuple[Conflict, ...]:
     """Return what was changed in two places when the work was put together, one of them by this subtask."""
     found = run.assembly.conflicts if run.assembly else ()
     # Facts of earlier releases name nobody, so those concern everybody.

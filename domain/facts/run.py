@@ -11,7 +11,7 @@ from ..event import Draft, Event, Text
 from ..git import Commit
 from .assembly import Assembly, BaseMoved
 from .child_run import ChildRun, run_stream
-from .directive import Directive, directive_stream
+from .directive import SteeringDirective, directive_stream
 from .gates import GateSpec
 from .held import HeldEffect
 from .outcome_spec import OutcomeSpec
@@ -56,7 +56,7 @@ class CoordinatorStarted(Event, frozen=True, kw_only=True):
 # State
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class CoordinatorRun(msgspec.Struct, frozen=True, kw_only=True):
     """What decisions need to know: the fold, in position order, of all non-output facts of a coordinator's tree."""
 
     run_id: str = ""
@@ -81,7 +81,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     children: Mapping[str, ChildRun] = {}
     assembly: Assembly | None = None
     #: Every correction that was ever received. In no order: see `received`.
-    directives: Map[str, Directive] = Map()
+    directives: Map[str, SteeringDirective] = Map()
     #: The open ones, but for those that only wait for a child to hear them, by the position of their receipt.
     pending: Map[int, str] = Map()
     #: Of those that only wait: the ones about which nothing is decided yet, in the same way.
@@ -166,20 +166,20 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         """Return the draft of a fact on a directive's stream; it is part of the coordinator's feed."""
         return Draft(stream=directive_stream(directive_id), event=event, run=self.run_id, root=self.run_id)
 
-    def received(self) -> tuple[Directive, ...]:
+    def received(self) -> tuple[SteeringDirective, ...]:
         """Return every directive, in the order of receipt."""
         return in_order(self.directives.values())
 
-    def open_directives(self) -> tuple[Directive, ...]:
+    def open_directives(self) -> tuple[SteeringDirective, ...]:
         """Return the directives that something is left to do about, oldest first."""
         ids = {*self.pending.values(), *(waiting for child in self.waiting.values() for waiting in child)}
         return in_order(self.directives[directive_id] for directive_id in ids)
 
-    def pending_directives(self) -> tuple[Directive, ...]:
+    def pending_directives(self) -> tuple[SteeringDirective, ...]:
         """Return those of them that do more than wait for a child to hear them, oldest first."""
         return tuple(self.directives[self.pending[position]] for position in sorted(self.pending))
 
-    def open_for(self, child_run_id: str) -> tuple[Directive, ...]:
+    def open_for(self, child_run_id: str) -> tuple[SteeringDirective, ...]:
         """Return those of them that one child is a target of, oldest first."""
         pending = (self.directives[directive_id] for directive_id in self.pending.values())
         waiting = (self.directives[directive_id] for directive_id in self.waiting.get(child_run_id, ()))
@@ -190,7 +190,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return Draft(stream=run_stream(child_run_id), event=event, run=child_run_id, root=self.run_id)
 
 
-def in_order(directives: Iterable[Directive]) -> tuple[Directive, ...]:
+def in_order(directives: Iterable[SteeringDirective]) -> tuple[SteeringDirective, ...]:
     """Return the directives in the order of receipt."""
     return tuple(sorted(directives, key=attrgetter("position")))
 

@@ -1,18 +1,18 @@
 """Whether a run stands still until somebody steers it, and what for."""
 
 from .directive import Block
-from .run import Run
+from .run import CoordinatorRun
 from .work_plan import SATISFIED, SETTLED
 
 
-def is_parked(run: Run) -> bool:
+def is_parked(run: CoordinatorRun) -> bool:
     """Whether the run has a plan and stands still until somebody steers it."""
     if run.plan is None:
         return False
     return run.plan.status == "assembly_blocked" or (run.plan.status == "assembly_failed" and run.ended)
 
 
-def block_of(run: Run) -> Block | None:
+def block_of(run: CoordinatorRun) -> Block | None:
     """Return what a run stands still for, None if it does not."""
     if run.plan is None or not is_parked(run):
         return None

@@ -13,7 +13,7 @@ from ..event import Draft, Event
 from .assembly import AssemblyStarted
 from .child_run import RunStarted
 from .graph import COORDINATOR, CoordinatorGraph, Part, WorkflowGraph, child_graph, coordinator_graph, full_graph
-from .run import CoordinatorStarted, Run
+from .run import CoordinatorRun, CoordinatorStarted
 from .work_plan import (
     ISOLATION,
     SubtaskDispatched,
@@ -74,7 +74,7 @@ def graph_stream(run_id: str) -> str:
     return f"graph/{run_id}"
 
 
-def with_topology(run: Run, drafts: Sequence[Draft]) -> Sequence[Draft]:
+def with_topology(run: CoordinatorRun, drafts: Sequence[Draft]) -> Sequence[Draft]:
     """
     Return what a decision appends, with the graph behind each start of a run and a delta behind each transition.
 
@@ -123,11 +123,11 @@ def _after(plan: WorkPlan, event: SubtaskMoved) -> WorkPlan:
     return msgspec.structs.replace(plan, status="dispatching") if again else plan
 
 
-def _draft(run: Run, event: Topology) -> Draft:
+def _draft(run: CoordinatorRun, event: Topology) -> Draft:
     return Draft(stream=topology_stream(run.run_id), event=event, run=run.run_id, root=run.run_id)
 
 
-def _topology(run: Run, plan: WorkPlan, seq: int, event: SubtaskMoved, *, whole: bool) -> Topology:
+def _topology(run: CoordinatorRun, plan: WorkPlan, seq: int, event: SubtaskMoved, *, whole: bool) -> Topology:
     return Topology(
         kind="snapshot" if whole else "delta",
         seq=seq,

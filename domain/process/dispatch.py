@@ -8,7 +8,7 @@ from ..event import Draft, Text
 from ..facts.assembly import AssemblyBlocked, ChildrenComplete, IneligibleSubtask
 from ..facts.child_run import RevisionHandedOver, RunStarted
 from ..facts.line import authors, left_on_branch
-from ..facts.run import Run
+from ..facts.run import CoordinatorRun
 from ..facts.work_plan import (
     SATISFIED,
     SETTLED,
@@ -30,7 +30,7 @@ from ..work.answers import tend
 from .hold import release
 
 
-def advance(run: Run, at: datetime, team: Sequence[Member] = ()) -> Sequence[Draft]:
+def advance(run: CoordinatorRun, at: datetime, team: Sequence[Member] = ()) -> Sequence[Draft]:
     """
     Return the next facts that follow from the log alone, nothing when something outside must happen first.
 
@@ -56,12 +56,12 @@ def advance(run: Run, at: datetime, team: Sequence[Member] = ()) -> Sequence[Dra
     return ()
 
 
-def next_child_id(run: Run, subtask: Subtask) -> str:
+def next_child_id(run: CoordinatorRun, subtask: Subtask) -> str:
     """Return the id of the next child run of a subtask: the same one however often it is asked for."""
     return str(uuid5(NAMESPACE_OID, f"{run.run_id}/{subtask.subtask_id}/{subtask.dispatches + 1}"))
 
 
-def _give_up(run: Run, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
+def _give_up(run: CoordinatorRun, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
     lost = {s.subtask_id: s for s in plan.subtasks.values() if s.status in SETTLED - SATISFIED}
     drafts: list[Draft] = []
     for subtask in plan.subtasks.values() if lost else ():
@@ -77,7 +77,7 @@ def _give_up(run: Run, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
     return drafts
 
 
-def _dispatch(run: Run, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
+def _dispatch(run: CoordinatorRun, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
     drafts: list[Draft] = []
     for subtask in frontier(plan):
         if subtask.child_run_id is not None:
@@ -90,7 +90,7 @@ def _dispatch(run: Run, plan: WorkPlan, at: datetime) -> Sequence[Draft]:
     return drafts
 
 
-def _new_child(run: Run, subtask: Subtask, child_id: str) -> Sequence[Draft]:
+def _new_child(run: CoordinatorRun, subtask: Subtask, child_id: str) -> Sequence[Draft]:
     left = left_on_branch(run, subtask)
     started = RunStarted(
         run_id=child_id,
@@ -111,7 +111,7 @@ def _new_child(run: Run, subtask: Subtask, child_id: str) -> Sequence[Draft]:
     return run.on_child(child_id, started), run.on_child(child_id, handed_over)
 
 
-def _complete(run: Run, plan: WorkPlan) -> Sequence[Draft]:
+def _complete(run: CoordinatorRun, plan: WorkPlan) -> Sequence[Draft]:
     statuses = [subtask.status for subtask in plan.subtasks.values()]
     if not SETTLED.issuperset(statuses):
         return ()
@@ -129,12 +129,12 @@ def _ineligible(plan: WorkPlan) -> tuple[Subtask, ...]:
     return tuple(subtask for subtask in plan.subtasks.values() if subtask.status not in SATISFIED)
 
 
-def _stuck(run: Run) -> bool:
+def _stuck(run: CoordinatorRun) -> bool:
     """Whether a correction could not be carried out and waits for a person to say what becomes of it."""
     return bool(run.unresolved)
 
 
-def _assemble(run: Run, plan: WorkPlan) -> Sequence[Draft]:
+def _assemble(run: CoordinatorRun, plan: WorkPlan) -> Sequence[Draft]:
     if _stuck(run):
         reason = "steering_execution_exhausted"
         return (run.coordinator(AssemblyBlocked(work_plan_id=plan.work_plan_id, reason=reason)),)

@@ -3,9 +3,9 @@
 import msgspec
 
 from ..facts.child_run import ENDED, ChildRun, work_id
-from ..facts.directive import Directive
+from ..facts.directive import SteeringDirective
 from ..facts.gates import ORDER, GateKind
-from ..facts.run import Run
+from ..facts.run import CoordinatorRun
 from ..steering.earlier import earlier
 
 
@@ -131,7 +131,7 @@ def in_the_way(effect: Effect, other: Effect) -> bool:
     return other.workplace == effect.workplace or (clears and other.run_id == effect.run_id)
 
 
-def next_effects(run: Run) -> tuple[Effect, ...]:
+def next_effects(run: CoordinatorRun) -> tuple[Effect, ...]:
     """
     Return everything that is outstanding in a run, in the order in which it should be begun.
 
@@ -151,7 +151,7 @@ def next_effects(run: Run) -> tuple[Effect, ...]:
     return (*_steering(run), *_work(run), *_questions(run), *_assembly(run))
 
 
-def _planning(run: Run) -> tuple[Effect, ...]:
+def _planning(run: CoordinatorRun) -> tuple[Effect, ...]:
     """What leads to a plan; nothing while a person is to confirm what the goal means."""
     spec = run.outcome_spec
     if spec is None or spec.status == "confirmed":
@@ -161,7 +161,7 @@ def _planning(run: Run) -> tuple[Effect, ...]:
     return ()
 
 
-def _steering(run: Run) -> tuple[Effect, ...]:
+def _steering(run: CoordinatorRun) -> tuple[Effect, ...]:
     """What the decided directives call for outside; what they ask of agents goes with the children's next turns."""
     effects: list[Effect] = []
     for directive in run.pending_directives():
@@ -178,7 +178,7 @@ def _steering(run: Run) -> tuple[Effect, ...]:
     return tuple({effect.id: effect for effect in effects}.values())
 
 
-def _on_child(run: Run, directive: Directive, child: ChildRun) -> tuple[Effect, ...]:
+def _on_child(run: CoordinatorRun, directive: SteeringDirective, child: ChildRun) -> tuple[Effect, ...]:
     of: dict[str, str] = {"run_id": run.run_id, "child_run_id": child.run_id}
     if directive.verb == "pause" and child.status == "pausing":
         if earlier(run, directive, child.run_id, "pause", "resume"):
@@ -197,7 +197,7 @@ def _on_child(run: Run, directive: Directive, child: ChildRun) -> tuple[Effect, 
     return ()
 
 
-def _work(run: Run) -> tuple[Effect, ...]:
+def _work(run: CoordinatorRun) -> tuple[Effect, ...]:
     if run.plan is None:
         return ()
     at_work = (subtask.child_run_id for _, subtask in sorted(run.plan.subtasks.items()) if subtask.in_flight)
@@ -208,7 +208,7 @@ def _work(run: Run) -> tuple[Effect, ...]:
     )
 
 
-def _questions(run: Run) -> tuple[Effect, ...]:
+def _questions(run: CoordinatorRun) -> tuple[Effect, ...]:
     """What the coordinator answers by itself: of each child one question after the other."""
     if not run.autopilot:
         return ()
@@ -223,7 +223,7 @@ def _questions(run: Run) -> tuple[Effect, ...]:
     return tuple(effects)
 
 
-def _assembly(run: Run) -> tuple[Effect, ...]:
+def _assembly(run: CoordinatorRun) -> tuple[Effect, ...]:
     if run.plan is None or run.assembly is None or run.plan.status != "assembling":
         return ()
     if run.assembly.head is None:

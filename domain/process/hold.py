@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ..event import Draft
 from ..facts.assembly import AssemblyFailed
 from ..facts.held import DRIVE, EffectHeld, EffectReleased, EffectRetried, HeldEffect
-from ..facts.run import Run
+from ..facts.run import CoordinatorRun
 from ..steering.follow import close_all
 from .effects import AssembleChildren, RunGate, next_effects
 
@@ -15,7 +15,7 @@ def drive_id(run_id: str) -> str:
     return f"{run_id}/drive"
 
 
-def hold(run: Run, told: EffectHeld) -> Sequence[Draft]:
+def hold(run: CoordinatorRun, told: EffectHeld) -> Sequence[Draft]:
     """Say what stands in the way; nothing to store if that was said, or if the effect is no longer called for."""
     known = run.held.get(told.effect_id)
     if known is not None and not known.went_on and told.error_code in known.told:
@@ -26,7 +26,7 @@ def hold(run: Run, told: EffectHeld) -> Sequence[Draft]:
     return (run.coordinator(told),) if told.effect_id in called_for else ()
 
 
-def release(run: Run) -> Sequence[Draft]:
+def release(run: CoordinatorRun) -> Sequence[Draft]:
     """Take back what no longer stands in anybody's way. That a run is driven is said by `release_drive`."""
     if not run.held or run.erased:
         return ()
@@ -38,13 +38,13 @@ def release(run: Run) -> Sequence[Draft]:
     ]
 
 
-def release_drive(run: Run) -> Sequence[Draft]:
+def release_drive(run: CoordinatorRun) -> Sequence[Draft]:
     """Say that the run can be driven; nothing to store if nobody has said that it cannot."""
     held = run.held.get(drive_id(run.run_id))
     return () if held is None or run.erased else (_released(run, held, went_on=True),)
 
 
-def give_up(run: Run, told: EffectHeld, faults: int) -> Sequence[Draft]:
+def give_up(run: CoordinatorRun, told: EffectHeld, faults: int) -> Sequence[Draft]:
     """
     End a run whose assembly, or whose gate's look at it, failed by a fault of the program as often as it may; nothing for
     an effect that is no longer called for, and never for a merge: the branch may have been moved.
@@ -63,14 +63,14 @@ def give_up(run: Run, told: EffectHeld, faults: int) -> Sequence[Draft]:
     return (*released, *close_all(run, "expired", "The assembly failed."), run.coordinator(failed))
 
 
-def try_now(run: Run, by: str) -> Sequence[Draft]:
+def try_now(run: CoordinatorRun, by: str) -> Sequence[Draft]:
     """Have what is held tried again at once; nothing to store if nothing is."""
     if not run.held:
         return ()
     return (run.coordinator(EffectRetried(effect_ids=tuple(run.held), requested_by=by)),)
 
 
-def _released(run: Run, held: HeldEffect, *, went_on: bool = False) -> Draft:
+def _released(run: CoordinatorRun, held: HeldEffect, *, went_on: bool = False) -> Draft:
     return run.coordinator(
         EffectReleased(
             effect_id=held.effect_id,

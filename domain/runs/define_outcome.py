@@ -11,7 +11,7 @@ from ..facts.outcome_spec import (
     OutcomeSpecDrafted,
     OutcomeSpecDrafting,
 )
-from ..facts.run import Run
+from ..facts.run import CoordinatorRun
 from ..rejected import Invalid, Rejected, RunNotActive
 from ..work.turns import Overtaken
 
@@ -38,7 +38,7 @@ class RevisedTooOften(Rejected):
     code = "outcome_spec_revisions_exhausted"
 
 
-def begin_draft(run: Run, goal: str, by: str, *, auto_confirm: bool) -> Draft:
+def begin_draft(run: CoordinatorRun, goal: str, by: str, *, auto_confirm: bool) -> Draft:
     """Ask for the first draft of a run that is just being started."""
     drafting = OutcomeSpecDrafting(
         spec_id=_spec_id(run),
@@ -50,7 +50,7 @@ def begin_draft(run: Run, goal: str, by: str, *, auto_confirm: bool) -> Draft:
     return run.coordinator(drafting)
 
 
-def take_over(run: Run, before: OutcomeSpec, goal: str, by: str) -> Sequence[Draft]:
+def take_over(run: CoordinatorRun, before: OutcomeSpec, goal: str, by: str) -> Sequence[Draft]:
     """
     Let a run that is just being started know the spec of one that it tries again, as far as that had come.
 
@@ -77,7 +77,7 @@ def take_over(run: Run, before: OutcomeSpec, goal: str, by: str) -> Sequence[Dra
     return (first, *again, drafted, run.coordinator(confirmed))
 
 
-def put_draft(run: Run, round_number: int, draft: OutcomeDraft) -> Sequence[Draft]:
+def put_draft(run: CoordinatorRun, round_number: int, draft: OutcomeDraft) -> Sequence[Draft]:
     """
     The writer has answered. A run that was launched with autopilot confirms the draft in the same breath.
 
@@ -93,13 +93,13 @@ def put_draft(run: Run, round_number: int, draft: OutcomeDraft) -> Sequence[Draf
     return (run.coordinator(drafted), run.coordinator(confirmed))
 
 
-def confirm(run: Run, by: str) -> Sequence[Draft]:
+def confirm(run: CoordinatorRun, by: str) -> Sequence[Draft]:
     """Take the draft as it is; planning begins. Raises RunNotActive, NoPendingGate."""
     spec = _at_gate(run)
     return (run.coordinator(OutcomeSpecConfirmed(spec_id=spec.spec_id, confirmed_by=by)),)
 
 
-def revise(run: Run, feedback: str, by: str) -> Sequence[Draft]:
+def revise(run: CoordinatorRun, feedback: str, by: str) -> Sequence[Draft]:
     """Send the draft back to the writer. Raises FeedbackRequired, RunNotActive, NoPendingGate, RevisedTooOften."""
     if not feedback.strip() or len(feedback.encode(errors="replace")) > MAX_FEEDBACK_BYTES:
         raise FeedbackRequired
@@ -112,7 +112,7 @@ def revise(run: Run, feedback: str, by: str) -> Sequence[Draft]:
     return (run.coordinator(drafting),)
 
 
-def _at_gate(run: Run) -> OutcomeSpec:
+def _at_gate(run: CoordinatorRun) -> OutcomeSpec:
     if run.ended or run.stopping:
         raise RunNotActive
     if run.outcome_spec is None or run.outcome_spec.status != "awaiting_confirmation":
@@ -120,7 +120,7 @@ def _at_gate(run: Run) -> OutcomeSpec:
     return run.outcome_spec
 
 
-def _spec_id(run: Run) -> str:
+def _spec_id(run: CoordinatorRun) -> str:
     return str(uuid5(NAMESPACE_OID, f"{run.run_id}/outcome-spec"))
 
 

@@ -8,7 +8,7 @@ import msgspec
 from ..event import Draft, Text
 from ..facts.line import Left
 from ..facts.outcome_spec import OutcomeSpec
-from ..facts.run import CoordinatorStarted, Run
+from ..facts.run import CoordinatorRun, CoordinatorStarted
 from ..facts.sandbox import SandboxPolicy
 from ..facts.work_plan import EarlierWork, WorkPlanMade
 from ..git import Commit
@@ -83,7 +83,7 @@ def start_run(
         raise ProjectDeleting
     if not project.team:
         raise NoTeam
-    run = Run(run_id=command.run_id)
+    run = CoordinatorRun(run_id=command.run_id)
     started = CoordinatorStarted(
         goal=Text(command.goal),
         project_id=project.project_id,

@@ -5,7 +5,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 from ..event import Text
 from ..facts.line import Left, in_the_work
-from ..facts.run import Run, RunStatus
+from ..facts.run import CoordinatorRun, RunStatus
 from ..facts.work_plan import Correction, EarlierWork, Subtask
 from ..rejected import Rejected
 from ..steering.follow import feedback_rounds
@@ -41,7 +41,7 @@ class RetryLimitReached(Rejected):
     code = "retry_limit_reached"
 
 
-def check_retryable(run: Run) -> None:
+def check_retryable(run: CoordinatorRun) -> None:
     """Return if the run can be tried again. Raises RunNotRetryable."""
     if run.status not in RETRYABLE:
         raise RunNotRetryable(f"The run is in status '{run.status}'. {RunNotRetryable.__doc__}")
@@ -54,7 +54,9 @@ def successor(run_id: str) -> str:
     return str(uuid5(NAMESPACE_OID, f"{run_id}/retry"))
 
 
-def start_again(run: Run, work_plan_id: str, team: Collection[str], handed_on: Mapping[int, Left]) -> StartRun:
+def start_again(
+    run: CoordinatorRun, work_plan_id: str, team: Collection[str], handed_on: Mapping[int, Left]
+) -> StartRun:
     """
     Return the command for a new run with the same goal, outcome spec, plan, user and options; the failed one stays as it is.
 
@@ -89,7 +91,7 @@ def start_again(run: Run, work_plan_id: str, team: Collection[str], handed_on: M
     )
 
 
-def _earlier(run: Run, part: Subtask, *, is_handed_on: bool) -> EarlierWork | None:
+def _earlier(run: CoordinatorRun, part: Subtask, *, is_handed_on: bool) -> EarlierWork | None:
     """
     Return what the new run's author of a part is told of this one; None if nobody has begun the part, nor said a word
     about it.
@@ -113,7 +115,7 @@ def _earlier(run: Run, part: Subtask, *, is_handed_on: bool) -> EarlierWork | No
     return EarlierWork(agent_name=name, ended=Text(how_it_ended(run, part, child)), corrections=corrections)
 
 
-def _plan(run: Run, team: Collection[str]) -> tuple[ProposedSubtask, ...] | None:
+def _plan(run: CoordinatorRun, team: Collection[str]) -> tuple[ProposedSubtask, ...] | None:
     if run.plan is None:
         return None
     parts = [part for _, part in sorted(run.plan.subtasks.items())]

@@ -28,7 +28,7 @@ from ..facts.assembly import (
 from ..facts.child_run import RunFailed
 from ..facts.gates import GateCompleted, GateKind, GateStarted, RaiCompleted, RaiStarted, Verdict, next_gate
 from ..facts.line import left_out
-from ..facts.run import Run
+from ..facts.run import CoordinatorRun
 from ..facts.work_plan import WorkPlan, WorkPlanMade
 from ..git import Commit
 from ..rejected import Invalid, Rejected
@@ -66,7 +66,7 @@ class HeadMoved(Rejected):
 # Decisions
 
 
-def put_plan(run: Run, made: WorkPlanMade) -> Sequence[Draft]:
+def put_plan(run: CoordinatorRun, made: WorkPlanMade) -> Sequence[Draft]:
     """The planner has answered. Raises Overtaken when its plan is not waited for any more: the run ended meanwhile."""
     if run.plan is not None or run.ended or run.stopping:
         raise Overtaken
@@ -74,7 +74,12 @@ def put_plan(run: Run, made: WorkPlanMade) -> Sequence[Draft]:
 
 
 def integrate(
-    run: Run, assembled: Commit, *, of_round: int, has_changes: bool, conflicts: Sequence[ConflictAutoResolved]
+    run: CoordinatorRun,
+    assembled: Commit,
+    *,
+    of_round: int,
+    has_changes: bool,
+    conflicts: Sequence[ConflictAutoResolved],
 ) -> Sequence[Draft]:
     """The work of a round is assembled: show what was resolved on the way, and what is not in it, and go to the gates."""
     plan, assembly = to_integrate(run, of_round)
@@ -98,7 +103,7 @@ def integrate(
     return tuple(run.coordinator(event) for event in (*conflicts, *lost, integrated))
 
 
-def pass_gates(run: Run) -> Sequence[Draft]:
+def pass_gates(run: CoordinatorRun) -> Sequence[Draft]:
     """
     Take the assembled work to the next gate: skip those that are not configured, begin the next one, or ask a person.
 
@@ -132,7 +137,9 @@ def pass_gates(run: Run) -> Sequence[Draft]:
     return drafts
 
 
-def complete_gate(run: Run, kind: GateKind, gate_id: str, verdict: Verdict, touched: Touched) -> Sequence[Draft]:
+def complete_gate(
+    run: CoordinatorRun, kind: GateKind, gate_id: str, verdict: Verdict, touched: Touched
+) -> Sequence[Draft]:
     """A gate has a verdict about the tree that stands assembled. Its request for changes becomes a signal like any other."""
     plan, assembly = at_gate(run, kind, gate_id)
     assert assembly.head is not None, "no gate begins before there is something to look at"
@@ -169,7 +176,7 @@ def complete_gate(run: Run, kind: GateKind, gate_id: str, verdict: Verdict, touc
     return drafts
 
 
-def block_gate(run: Run, kind: GateKind, gate_id: str, reason: str) -> Sequence[Draft]:
+def block_gate(run: CoordinatorRun, kind: GateKind, gate_id: str, reason: str) -> Sequence[Draft]:
     """A gate could not do its work; that is no feedback. The run is parked until somebody steers."""
     plan, _ = at_gate(run, kind, gate_id)
     word = kind.replace("-", "_")
@@ -187,7 +194,7 @@ def _skipped(plan: WorkPlan, head: Commit, kind: GateKind) -> GateCompleted:
     )
 
 
-def _without_changes(run: Run, plan: WorkPlan, assembly: Assembly, head: Commit) -> Sequence[Draft]:
+def _without_changes(run: CoordinatorRun, plan: WorkPlan, assembly: Assembly, head: Commit) -> Sequence[Draft]:
     """Nobody is asked to look at nothing: the run has reached its goal, and there is nothing to merge."""
     completed = AssemblyCompleted(
         work_plan_id=plan.work_plan_id,
@@ -199,12 +206,12 @@ def _without_changes(run: Run, plan: WorkPlan, assembly: Assembly, head: Commit)
     return (*ends, run.coordinator(completed))
 
 
-def _ask_a_person(run: Run, plan: WorkPlan, assembly: Assembly, head: Commit) -> Sequence[Draft]:
+def _ask_a_person(run: CoordinatorRun, plan: WorkPlan, assembly: Assembly, head: Commit) -> Sequence[Draft]:
     requested = open_gate(run, plan, assembly, head, run.escalation)
     return (*close_all(run, "expired", "The assembly gate was opened."), requested)
 
 
-def review(run: Run, command: ReviewAssembly) -> Sequence[Draft]:
+def review(run: CoordinatorRun, command: ReviewAssembly) -> Sequence[Draft]:
     """
     Approve or decline what stands at the gate; the first decision wins.
 
@@ -244,13 +251,13 @@ def review(run: Run, command: ReviewAssembly) -> Sequence[Draft]:
     return (run.coordinator(approved), run.coordinator(started))
 
 
-def prepare_merge(run: Run, old: str, new: str) -> Sequence[Draft]:
+def prepare_merge(run: CoordinatorRun, old: str, new: str) -> Sequence[Draft]:
     """Name the one move that the merge makes, before it is made."""
     plan, _ = merging(run)
     return (run.coordinator(MergePrepared(work_plan_id=plan.work_plan_id, branch=run.branch, old=old, new=new)),)
 
 
-def block_merge(run: Run, reason: str) -> Sequence[Draft]:
+def block_merge(run: CoordinatorRun, reason: str) -> Sequence[Draft]:
     """Nothing was moved, and may be tried again: the gate opens once more."""
     plan, _ = merging(run)
     return (run.coordinator(MergeBlocked(work_plan_id=plan.work_plan_id, reason=reason)),)
@@ -260,7 +267,9 @@ def block_merge(run: Run, reason: str) -> Sequence[Draft]:
 MovedReason: TypeAlias = Literal["files_meet", "history_rewritten"]
 
 
-def move_base(run: Run, base: Commit, files: Sequence[str], reason: MovedReason = "files_meet") -> Sequence[Draft]:
+def move_base(
+    run: CoordinatorRun, base: Commit, files: Sequence[str], reason: MovedReason = "files_meet"
+) -> Sequence[Draft]:
     """
     The originating branch has meanwhile changed what the run did, too, or has let go of what the run began from, which a
     merge would bring back: nobody has seen what it would make of the branch.
@@ -279,7 +288,7 @@ def move_base(run: Run, base: Commit, files: Sequence[str], reason: MovedReason 
     return (run.coordinator(moved), begin_round(run, plan))
 
 
-def fail_merge(run: Run, conflicting_paths: Sequence[str], onto: Commit | None = None) -> Sequence[Draft]:
+def fail_merge(run: CoordinatorRun, conflicting_paths: Sequence[str], onto: Commit | None = None) -> Sequence[Draft]:
     """The originating branch, which stands at *onto*, cannot take the work without a person."""
     plan, _ = merging(run)
     paths = tuple(Text(path) for path in conflicting_paths)
@@ -287,7 +296,7 @@ def fail_merge(run: Run, conflicting_paths: Sequence[str], onto: Commit | None =
     return (*close_all(run, "expired", "The merge failed."), run.coordinator(event))
 
 
-def complete_merge(run: Run, commit: str) -> Sequence[Draft]:
+def complete_merge(run: CoordinatorRun, commit: str) -> Sequence[Draft]:
     """The originating branch holds the work, so the run has reached its goal."""
     plan, assembly = merging(run)
     scribe = WorkflowStep(
@@ -304,7 +313,7 @@ def complete_merge(run: Run, commit: str) -> Sequence[Draft]:
     )
 
 
-def fail_run(run: Run, *, error_code: str, message: str, retryable: bool) -> Sequence[Draft]:
+def fail_run(run: CoordinatorRun, *, error_code: str, message: str, retryable: bool) -> Sequence[Draft]:
     """The coordinator run ends without a result."""
     if run.ended or run.stopping:
         # Whoever stops it says how it ended.
@@ -314,7 +323,7 @@ def fail_run(run: Run, *, error_code: str, message: str, retryable: bool) -> Seq
     return (*close_all(run, "expired", "The run failed."), run.coordinator(failed))
 
 
-def remove_worktrees(run: Run) -> Sequence[Draft]:
+def remove_worktrees(run: CoordinatorRun) -> Sequence[Draft]:
     """What the run left in the repository is cleared away."""
     if run.worktrees_removed or not run.ended:
         raise Overtaken
@@ -322,14 +331,14 @@ def remove_worktrees(run: Run) -> Sequence[Draft]:
     return (Draft(stream=f"{run.stream}/housekeeping", event=WorktreesRemoved(run_id=run.run_id), root=run.run_id),)
 
 
-def assembling(run: Run) -> tuple[WorkPlan, Assembly]:
+def assembling(run: CoordinatorRun) -> tuple[WorkPlan, Assembly]:
     """Return the plan and assembly of a run that assembles. Raises Overtaken when it does not."""
     if run.plan is None or run.assembly is None or run.ended:
         raise Overtaken
     return run.plan, run.assembly
 
 
-def to_integrate(run: Run, of_round: int) -> tuple[WorkPlan, Assembly]:
+def to_integrate(run: CoordinatorRun, of_round: int) -> tuple[WorkPlan, Assembly]:
     """Return the plan and assembly of a run whose round waits to be put together. Raises Overtaken when it does not."""
     plan, assembly = assembling(run)
     if plan.status != "assembling" or assembly.head is not None or assembly.round != of_round:
@@ -337,7 +346,7 @@ def to_integrate(run: Run, of_round: int) -> tuple[WorkPlan, Assembly]:
     return plan, assembly
 
 
-def at_gate(run: Run, kind: GateKind, gate_id: str) -> tuple[WorkPlan, Assembly]:
+def at_gate(run: CoordinatorRun, kind: GateKind, gate_id: str) -> tuple[WorkPlan, Assembly]:
     """Return the plan and assembly of a run that stands at this gate of this round. Raises Overtaken when it does not."""
     plan, assembly = assembling(run)
     if plan.status != "assembling" or plan.stage != kind or assembly.gate_id(kind) != gate_id:
@@ -345,7 +354,7 @@ def at_gate(run: Run, kind: GateKind, gate_id: str) -> tuple[WorkPlan, Assembly]
     return plan, assembly
 
 
-def merging(run: Run) -> tuple[WorkPlan, Assembly]:
+def merging(run: CoordinatorRun) -> tuple[WorkPlan, Assembly]:
     """Return the plan and assembly of a run that merges. Raises Overtaken when it does not."""
     plan, assembly = assembling(run)
     if plan.status != "assembling" or plan.stage != "merge":

@@ -8,8 +8,8 @@ the same answer.
 from collections.abc import Iterable, Sequence
 
 from ..facts.child_run import ChildRun
-from ..facts.directive import Action, Directive, SteeringDecided
-from ..facts.run import Run
+from ..facts.directive import Action, SteeringDecided, SteeringDirective
+from ..facts.run import CoordinatorRun
 from ..facts.work_plan import Subtask, WorkPlan
 
 #: How often one subtask is done over before a person has to look at it.
@@ -27,7 +27,7 @@ _DIRECT: dict[str, Action] = {
 }
 
 
-def decide(run: Run, directive: Directive) -> tuple[SteeringDecided, ...]:
+def decide(run: CoordinatorRun, directive: SteeringDirective) -> tuple[SteeringDecided, ...]:
     """
     Return the decision about a directive; two when some of its targets can go on in place and the rest cannot.
 
@@ -49,13 +49,13 @@ def decide(run: Run, directive: Directive) -> tuple[SteeringDecided, ...]:
     return _go_on(run, directive, subtasks, attempt)
 
 
-def concerned(plan: WorkPlan, directive: Directive) -> tuple[Subtask, ...]:
+def concerned(plan: WorkPlan, directive: SteeringDirective) -> tuple[Subtask, ...]:
     """Return the subtasks that a directive is about, by id; without any named, all of the plan."""
     ids = directive.subtask_ids or tuple(plan.subtasks)
     return tuple(plan.subtasks[i] for i in sorted(ids) if i in plan.subtasks)
 
 
-def resumable(run: Run, subtask: Subtask) -> ChildRun | None:
+def resumable(run: CoordinatorRun, subtask: Subtask) -> ChildRun | None:
     """Return the child run that can go on with a subtask in place, or None: no session, no way to load one, or failed."""
     child = run.children.get(subtask.child_run_id or "")
     if child is None or child.status == "failed" or child.session_id is None:
@@ -65,7 +65,7 @@ def resumable(run: Run, subtask: Subtask) -> ChildRun | None:
     return child
 
 
-def _direct(directive: Directive) -> SteeringDecided:
+def _direct(directive: SteeringDirective) -> SteeringDecided:
     rationale = f"direct:{directive.verb}"
     if directive.severity == "advisory":
         return _decided(directive, "advisory", rationale, directive.subtask_ids, 0)
@@ -76,7 +76,9 @@ def _direct(directive: Directive) -> SteeringDecided:
     return _decided(directive, action, rationale, directive.subtask_ids, 0, targets=tuple(directive.targets))
 
 
-def _choose(run: Run, plan: WorkPlan, directive: Directive, subtasks: Sequence[Subtask]) -> tuple[Action | None, str]:
+def _choose(
+    run: CoordinatorRun, plan: WorkPlan, directive: SteeringDirective, subtasks: Sequence[Subtask]
+) -> tuple[Action | None, str]:
     if directive.severity == "advisory":
         return "advisory", "The signal is advice: it is shown, and nothing is changed."
     if not subtasks:
@@ -102,12 +104,14 @@ def _choose(run: Run, plan: WorkPlan, directive: Directive, subtasks: Sequence[S
     return None, ""
 
 
-def _stale(run: Run, directive: Directive) -> bool:
+def _stale(run: CoordinatorRun, directive: SteeringDirective) -> bool:
     head = run.assembly.head if run.assembly else None
     return directive.tree_hash is not None and head is not None and directive.tree_hash != head.tree
 
 
-def _go_on(run: Run, directive: Directive, subtasks: Iterable[Subtask], attempt: int) -> tuple[SteeringDecided, ...]:
+def _go_on(
+    run: CoordinatorRun, directive: SteeringDirective, subtasks: Iterable[Subtask], attempt: int
+) -> tuple[SteeringDecided, ...]:
     """Budgets are charged once for the directive, with its first decision, for every subtask that it is about."""
     in_place: dict[int, ChildRun] = {}
     afresh: list[int] = []
@@ -131,7 +135,7 @@ def _go_on(run: Run, directive: Directive, subtasks: Iterable[Subtask], attempt:
     return (first, _decided(directive, "dispatch_fresh", rest, tuple(afresh), attempt, phase="mixed_targets"))
 
 
-def _reason(run: Run, subtask_ids: Iterable[int]) -> str:
+def _reason(run: CoordinatorRun, subtask_ids: Iterable[int]) -> str:
     assert run.plan is not None
     reasons: set[str] = set()
     for subtask_id in subtask_ids:
@@ -150,12 +154,12 @@ def _named(subtask_ids: Iterable[int]) -> str:
     return f"Subtask {ids}" if "," not in ids else f"Subtasks {ids}"
 
 
-def _prefix(run: Run) -> str:
+def _prefix(run: CoordinatorRun) -> str:
     return "Autopilot: " if run.autopilot else ""
 
 
 def _decided(
-    directive: Directive,
+    directive: SteeringDirective,
     action: Action,
     rationale: str,
     subtask_ids: tuple[int, ...],

@@ -1,10 +1,12 @@
 """Pauses and resumes of one child take effect one after the other, in the order of their receipts."""
 
-from ..facts.directive import Directive, Verb
-from ..facts.run import Run
+from ..facts.directive import SteeringDirective, Verb
+from ..facts.run import CoordinatorRun
 
 
-def earlier(run: Run, directive: Directive, child_run_id: str, *verbs: Verb) -> tuple[Directive, ...]:
+def earlier(
+    run: CoordinatorRun, directive: SteeringDirective, child_run_id: str, *verbs: Verb
+) -> tuple[SteeringDirective, ...]:
     """Return the open directives of these verbs that this child got before a directive."""
     return tuple(
         other

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from ..event import Draft
 from ..facts.asking import ApprovalResolved, ChildApprovalResolved, QuestionAnswered
 from ..facts.child_run import ChildRun
-from ..facts.run import Run
+from ..facts.run import CoordinatorRun
 
 
-def expire_requests(run: Run, child: ChildRun) -> Sequence[Draft]:
+def expire_requests(run: CoordinatorRun, child: ChildRun) -> Sequence[Draft]:
     """
     Close what the child's agent still waits for.
 

@@ -11,8 +11,8 @@ from datetime import datetime
 from ..event import Draft, Text
 from ..facts.assembly import BaseMoved, ChangesRequested, Recovered
 from ..facts.child_run import ENDED, PauseBegun, RunCancelled
-from ..facts.directive import Directive, DirectiveMoved, DirectiveStatus, RevisionExecution, SteeringDecided
-from ..facts.run import Run, in_order
+from ..facts.directive import DirectiveMoved, DirectiveStatus, RevisionExecution, SteeringDecided, SteeringDirective
+from ..facts.run import CoordinatorRun, in_order
 from ..facts.standing import is_parked
 from ..facts.work_plan import SATISFIED, SETTLED, Subtask, SubtaskDispatched, SubtaskPending, step
 from ..projects.team import Member
@@ -26,7 +26,7 @@ MAX_ACCUMULATED_FEEDBACK = 32
 MAX_FEEDBACK_CHARACTERS = 2_000
 
 
-def follow(run: Run, at: datetime, team: Sequence[Member]) -> Sequence[Draft]:
+def follow(run: CoordinatorRun, at: datetime, team: Sequence[Member]) -> Sequence[Draft]:
     """
     Return the next facts about the oldest directive that can be moved on, nothing when all of them wait.
 
@@ -47,7 +47,7 @@ def follow(run: Run, at: datetime, team: Sequence[Member]) -> Sequence[Draft]:
     return ()
 
 
-def _for_the_finished(run: Run) -> Iterable[Directive]:
+def _for_the_finished(run: CoordinatorRun) -> Iterable[SteeringDirective]:
     """Return the words that wait for children whose part is done: these are taken up again for them."""
     if run.plan is None or not run.waiting:
         return ()
@@ -56,14 +56,16 @@ def _for_the_finished(run: Run) -> Iterable[Directive]:
     return (run.directives[directive_id] for directive_id in ids - {*run.undecided.values()})
 
 
-def close_all(run: Run, status: DirectiveStatus, reason: str, *, but: str | None = None) -> Sequence[Draft]:
+def close_all(run: CoordinatorRun, status: DirectiveStatus, reason: str, *, but: str | None = None) -> Sequence[Draft]:
     """Return the ends of all open directives (except one): nothing outlives the gate or the end of what it is about."""
     return tuple(
         moved(run, directive, status, reason) for directive in run.open_directives() if directive.directive_id != but
     )
 
 
-def moved(run: Run, directive: Directive, status: DirectiveStatus, reason: str | None = None) -> Draft:
+def moved(
+    run: CoordinatorRun, directive: SteeringDirective, status: DirectiveStatus, reason: str | None = None
+) -> Draft:
     """Return the step of a directive, on the coordinator's stream."""
     event = DirectiveMoved(
         directive_id=directive.directive_id,
@@ -75,7 +77,7 @@ def moved(run: Run, directive: Directive, status: DirectiveStatus, reason: str |
     return run.coordinator(event)
 
 
-def proof(run: Run, directive: Directive, child_run_id: str) -> Draft:
+def proof(run: CoordinatorRun, directive: SteeringDirective, child_run_id: str) -> Draft:
     """Return the proof that a directive has taken effect at one child."""
     confirmed = RevisionExecution(
         directive_id=directive.directive_id,
@@ -87,7 +89,7 @@ def proof(run: Run, directive: Directive, child_run_id: str) -> Draft:
     return run.on_directive(directive.directive_id, confirmed)
 
 
-def feedback_rounds(run: Run, subtask_id: int) -> tuple[Directive, ...]:
+def feedback_rounds(run: CoordinatorRun, subtask_id: int) -> tuple[SteeringDirective, ...]:
     """
     Return every correction about a subtask that is not mere advice, oldest first.
 
@@ -105,11 +107,13 @@ def feedback_rounds(run: Run, subtask_id: int) -> tuple[Directive, ...]:
     )
 
 
-def _decided(run: Run, directive: Directive) -> Sequence[Draft]:
+def _decided(run: CoordinatorRun, directive: SteeringDirective) -> Sequence[Draft]:
     return tuple(run.on_directive(directive.directive_id, decision) for decision in decide(run, directive))
 
 
-def _followed(run: Run, directive: Directive, at: datetime, team: Sequence[Member]) -> Sequence[Draft]:
+def _followed(
+    run: CoordinatorRun, directive: SteeringDirective, at: datetime, team: Sequence[Member]
+) -> Sequence[Draft]:
     match directive.action:
         case "advisory":
             return (moved(run, directive, "applied"),)
@@ -135,7 +139,7 @@ def _followed(run: Run, directive: Directive, at: datetime, team: Sequence[Membe
 # Proceed
 
 
-def _begin_pause(run: Run, directive: Directive) -> Sequence[Draft]:
+def _begin_pause(run: CoordinatorRun, directive: SteeringDirective) -> Sequence[Draft]:
     if directive.verb != "pause":
         return ()
     for child_id in directive.targets:
@@ -156,7 +160,7 @@ def _begin_pause(run: Run, directive: Directive) -> Sequence[Draft]:
     return ()
 
 
-def _escalate(run: Run, directive: Directive) -> Sequence[Draft]:
+def _escalate(run: CoordinatorRun, directive: SteeringDirective) -> Sequence[Draft]:
     """The durable human gate: open it over what is assembled, or leave it to the next one when nothing is."""
     applied = moved(run, directive, "applied")
     plan, assembly = run.plan, run.assembly
@@ -172,7 +176,7 @@ def _escalate(run: Run, directive: Directive) -> Sequence[Draft]:
 # Dispatch afresh
 
 
-def _recover(run: Run, directive: Directive, at: datetime) -> Sequence[Draft]:
+def _recover(run: CoordinatorRun, directive: SteeringDirective, at: datetime) -> Sequence[Draft]:
     """A run that stood still goes on with the subtasks that the directive names, but for those that do so already."""
     parts = [part for part in _parts(run, directive.afresh) if part.status in SETTLED]
     applied = moved(run, directive, "applied")
@@ -189,7 +193,7 @@ def _recover(run: Run, directive: Directive, at: datetime) -> Sequence[Draft]:
     return (run.coordinator(recovered), *_onto_what_conflicted(run), *resets, applied)
 
 
-def _onto_what_conflicted(run: Run) -> Sequence[Draft]:
+def _onto_what_conflicted(run: CoordinatorRun) -> Sequence[Draft]:
     """After a merge that conflicted, the run goes on from what the branch held then: else it would only conflict again."""
     failed = run.assembly.merge_failed if run.assembly else None
     if failed is None or failed.onto is None or failed.onto == run.base:
@@ -205,7 +209,9 @@ def _onto_what_conflicted(run: Run) -> Sequence[Draft]:
     return (run.coordinator(moved_on),)
 
 
-def _start_afresh(run: Run, directive: Directive, at: datetime, team: Sequence[Member]) -> Sequence[Draft]:
+def _start_afresh(
+    run: CoordinatorRun, directive: SteeringDirective, at: datetime, team: Sequence[Member]
+) -> Sequence[Draft]:
     """
     Start the subtasks that cannot go on in place with a new child run each, and an author whose work was not rejected.
 
@@ -238,7 +244,7 @@ def _start_afresh(run: Run, directive: Directive, at: datetime, team: Sequence[M
 
 
 def _pending_afresh(
-    run: Run, part: Subtask, directive: Directive, at: datetime, author: Member | None = None
+    run: CoordinatorRun, part: Subtask, directive: SteeringDirective, at: datetime, author: Member | None = None
 ) -> Sequence[Draft]:
     event = SubtaskPending(
         subtask_id=part.subtask_id,
@@ -258,14 +264,14 @@ def _pending_afresh(
     return (*expire_requests(run, child), run.on_child(child.run_id, cancelled), run.on_plan(event))
 
 
-def _model_of(run: Run, author: Member | None) -> str | None:
+def _model_of(run: CoordinatorRun, author: Member | None) -> str | None:
     """Return the model that another author brings along; none if the caller chose one for the whole run."""
     return None if author is None or run.model_pinned else author.model_id or run.model_id
 
 
 def _further(
-    run: Run,
-    directive: Directive,
+    run: CoordinatorRun,
+    directive: SteeringDirective,
     decision: str,
     rationale: str,
     phase: str,
@@ -292,7 +298,7 @@ def _further(
     return run.on_directive(directive.directive_id, event)
 
 
-def _locked_out(run: Run, locked: dict[str, str]) -> tuple[str, ...]:
+def _locked_out(run: CoordinatorRun, locked: dict[str, str]) -> tuple[str, ...]:
     """Return everybody whose work was rejected in this plan, with those who are locked out now."""
     before = run.plan.subtasks.values() if run.plan else ()
     return tuple(sorted({*locked.values(), *(author for part in before for author in part.locked_out)}))
@@ -301,7 +307,7 @@ def _locked_out(run: Run, locked: dict[str, str]) -> tuple[str, ...]:
 # In place
 
 
-def _give_up_in_place(run: Run, directive: Directive) -> Sequence[Draft]:
+def _give_up_in_place(run: CoordinatorRun, directive: SteeringDirective) -> Sequence[Draft]:
     """A child that failed under its revision starts afresh, visibly; the healthy ones are kept."""
     if directive.direct or run.plan is None:
         return ()
@@ -317,7 +323,7 @@ def _give_up_in_place(run: Run, directive: Directive) -> Sequence[Draft]:
     return (_further(run, directive, "dispatch_fresh", why, phase, parts, targets=ids),)
 
 
-def _reopen(run: Run, directive: Directive, at: datetime) -> Sequence[Draft]:
+def _reopen(run: CoordinatorRun, directive: SteeringDirective, at: datetime) -> Sequence[Draft]:
     """Children that were done go on under the same id; what builds on them is to be done again after them."""
     if run.plan is None:
         return ()
@@ -335,7 +341,9 @@ def _reopen(run: Run, directive: Directive, at: datetime) -> Sequence[Draft]:
     return (*_changes_requested(run, directive, ids), *again, *_outdate(run, directive, ids, at))
 
 
-def _outdate(run: Run, directive: Directive, changed: Iterable[int], at: datetime) -> Sequence[Draft]:
+def _outdate(
+    run: CoordinatorRun, directive: SteeringDirective, changed: Iterable[int], at: datetime
+) -> Sequence[Draft]:
     assert run.plan is not None
     named = {*directive.subtask_ids, *changed}
     return tuple(
@@ -345,7 +353,9 @@ def _outdate(run: Run, directive: Directive, changed: Iterable[int], at: datetim
     )
 
 
-def _changes_requested(run: Run, directive: Directive, subtask_ids: Sequence[int]) -> Sequence[Draft]:
+def _changes_requested(
+    run: CoordinatorRun, directive: SteeringDirective, subtask_ids: Sequence[int]
+) -> Sequence[Draft]:
     if directive.direct or run.plan is None or run.plan.status != "assembly_steering":
         return ()
     dependants = tuple(i for i in run.plan.dependants(subtask_ids) if i not in directive.subtask_ids)
@@ -364,7 +374,7 @@ def _changes_requested(run: Run, directive: Directive, subtask_ids: Sequence[int
 # Closing
 
 
-def _close(run: Run, directive: Directive) -> Sequence[Draft]:
+def _close(run: CoordinatorRun, directive: SteeringDirective) -> Sequence[Draft]:
     """Close a directive whose every target was reached or has ended; for assembled work, once the results are there."""
     if directive.afresh or not directive.delivered:
         return ()
@@ -377,7 +387,7 @@ def _close(run: Run, directive: Directive) -> Sequence[Draft]:
     return (moved(run, directive, "applied"),) if all(part.status in SATISFIED for part in reached) else ()
 
 
-def _close_direct(run: Run, directive: Directive) -> Sequence[Draft]:
+def _close_direct(run: CoordinatorRun, directive: SteeringDirective) -> Sequence[Draft]:
     if directive.confirmed or not directive.targets:
         return (moved(run, directive, "applied"),)
     subtask_ids = {run.children[child_id].subtask_id for child_id in directive.targets}
@@ -390,13 +400,13 @@ def _close_direct(run: Run, directive: Directive) -> Sequence[Draft]:
     return (moved(run, directive, "expired", "The child run ended before it could be delivered."),)
 
 
-def _was_ended(run: Run, part: Subtask) -> bool:
+def _was_ended(run: CoordinatorRun, part: Subtask) -> bool:
     """Whether somebody stopped or aborted the subtask's child: then no correction starts it again by itself."""
     ends = (d for d in run.directives.values() if d.verb in ("stop", "abort") and d.status == "applied")
     return any(part.child_run_id in directive.targets for directive in ends)
 
 
-def _parts(run: Run, subtask_ids: Iterable[int]) -> list[Subtask]:
+def _parts(run: CoordinatorRun, subtask_ids: Iterable[int]) -> list[Subtask]:
     if run.plan is None:
         return []
     return [run.plan.subtasks[i] for i in subtask_ids if i in run.plan.subtasks]

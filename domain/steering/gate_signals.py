@@ -11,7 +11,7 @@ import msgspec
 from ..event import Draft, Text
 from ..facts.assembly import MAX_SHOWN_FILES, ScopeFellBack
 from ..facts.directive import Severity, Source, SteeringReceived, TargetScope
-from ..facts.run import Run
+from ..facts.run import CoordinatorRun
 from ..rejected import Invalid, Rejected
 from .implicated import implicated
 from .receipts import fresh_budget, payload_hash, queued
@@ -51,7 +51,7 @@ class NoReviewPending(Rejected):
     code = "no_assembly_review_pending"
 
 
-def request_changes(run: Run, command: RequestChanges, touched: Touched) -> Sequence[Draft]:
+def request_changes(run: CoordinatorRun, command: RequestChanges, touched: Touched) -> Sequence[Draft]:
     """
     Receive a person's request at the gate; the gate closes, and the plan's budgets start anew.
 
@@ -88,7 +88,7 @@ def request_changes(run: Run, command: RequestChanges, touched: Touched) -> Sequ
     return (*drafts, fresh)
 
 
-def receive_signal(run: Run, signal: Signal, touched: Touched) -> Sequence[Draft]:
+def receive_signal(run: CoordinatorRun, signal: Signal, touched: Touched) -> Sequence[Draft]:
     """Receive a signal about the assembled work. Raises NoReviewPending when there is none."""
     if run.plan is None or run.assembly is None or run.ended or run.merging:
         raise NoReviewPending

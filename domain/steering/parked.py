@@ -1,17 +1,17 @@
 """What a redirect or an amend does to a run that has stopped: which subtasks start anew."""
 
-from ..facts.run import Run
+from ..facts.run import CoordinatorRun
 from ..facts.standing import is_parked
 from ..facts.work_plan import SATISFIED, SETTLED
 
 
-def can_resume(run: Run, kind: str) -> bool:
+def can_resume(run: CoordinatorRun, kind: str) -> bool:
     """Whether a run that has ended goes on when it is steered with this verb."""
     stopped = run.result in ("steering_stop", "cancelled", "project_deleted", "deleted")
     return kind in ("redirect", "amend") and run.status in ("failed", "merge_failed") and is_parked(run) and not stopped
 
 
-def subtasks_to_reset(run: Run, kind: str) -> tuple[int, ...] | None:
+def subtasks_to_reset(run: CoordinatorRun, kind: str) -> tuple[int, ...] | None:
     """
     Return the subtasks that start anew, by id; none of them when only the assembly is to be tried again.
 

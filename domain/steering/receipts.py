@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..event import Draft
 from ..facts.directive import DirectiveMoved, SteeringReceived
-from ..facts.run import Run
+from ..facts.run import CoordinatorRun
 from ..facts.work_plan import WorkPlan
 
 
@@ -20,7 +20,7 @@ def payload_hash(payload: Mapping[str, str]) -> str:
     return "sha256:" + hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def queued(run: Run, received: SteeringReceived) -> Sequence[Draft]:
+def queued(run: CoordinatorRun, received: SteeringReceived) -> Sequence[Draft]:
     """Return the receipt, and that it waits to be decided. A directive has one receipt: a second is a broken invariant."""
     if received.directive_id in run.directives:
         raise ValueError(
@@ -38,7 +38,7 @@ def queued(run: Run, received: SteeringReceived) -> Sequence[Draft]:
 
 
 def fresh_budget(
-    run: Run, plan: WorkPlan, directive_id: str, subtask_ids: Iterable[int], why: str, *, trips: int
+    run: CoordinatorRun, plan: WorkPlan, directive_id: str, subtask_ids: Iterable[int], why: str, *, trips: int
 ) -> Draft:
     """
     Return that a person's word gives the plan, and these subtasks, their budgets anew. *trips* is how often a person has

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from ..event import Draft, Text
 from ..facts.assembly import Assembly, AssemblyStarted, ReviewRequested
 from ..facts.line import conflicts_in
-from ..facts.run import Run
+from ..facts.run import CoordinatorRun
 from ..facts.work_plan import WorkPlan
 from ..git import Commit, integration_branch
 
 
-def begin_round(run: Run, plan: WorkPlan) -> Draft:
+def begin_round(run: CoordinatorRun, plan: WorkPlan) -> Draft:
     """Put the children's work together, for the first time or once more."""
     started = AssemblyStarted(
         work_plan_id=plan.work_plan_id,
@@ -22,7 +22,12 @@ def begin_round(run: Run, plan: WorkPlan) -> Draft:
 
 
 def open_gate(
-    run: Run, plan: WorkPlan, assembly: Assembly, head: Commit, escalation: str | None, feedback: Sequence[Text] = ()
+    run: CoordinatorRun,
+    plan: WorkPlan,
+    assembly: Assembly,
+    head: Commit,
+    escalation: str | None,
+    feedback: Sequence[Text] = (),
 ) -> Draft:
     """Put the assembled work before a person, with everything that they should know before they decide."""
     requested = ReviewRequested(
@@ -46,7 +51,7 @@ def open_gate(
     return run.coordinator(requested)
 
 
-def isolation_of(run: Run) -> str | None:
+def isolation_of(run: CoordinatorRun) -> str | None:
     """Return what kept the run's agents apart from the service: `none` if one of them was not; None: not known."""
     found = {child.isolation for child in run.children.values()} - {None}
     return "none" if "none" in found else next(iter(found), None)

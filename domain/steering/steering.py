@@ -14,7 +14,7 @@ from ..event import Draft, Text
 from ..facts import standing
 from ..facts.child_run import ENDED, ChildRun
 from ..facts.directive import Severity, SteeringReceived, TargetScope, Verb
-from ..facts.run import Run
+from ..facts.run import CoordinatorRun
 from ..facts.work_plan import SATISFIED
 from ..rejected import Invalid, NotFound, Rejected, RunNotActive
 from . import parked
@@ -109,7 +109,7 @@ class SessionMismatch(Rejected):
 # Decisions
 
 
-def steer_run(run: Run, command: SteerRun, touched: Touched) -> Sequence[Draft]:
+def steer_run(run: CoordinatorRun, command: SteerRun, touched: Touched) -> Sequence[Draft]:
     """
     Receive a correction of a run, as its situation asks: at its children, at its gate, or where it is parked.
 
@@ -133,7 +133,7 @@ def steer_run(run: Run, command: SteerRun, touched: Touched) -> Sequence[Draft]:
     return _receipt(run, command, targets, severity="advisory" if advice else "request-changes")
 
 
-def steer_worker(run: Run, command: SteerWorker) -> Sequence[Draft]:
+def steer_worker(run: CoordinatorRun, command: SteerWorker) -> Sequence[Draft]:
     """
     Receive a correction of one child.
 
@@ -171,7 +171,7 @@ def steer_worker(run: Run, command: SteerWorker) -> Sequence[Draft]:
     return queued(run, received)
 
 
-def resolve(run: Run, directive_id: str, action: Literal["retry", "abandon"]) -> Sequence[Draft]:
+def resolve(run: CoordinatorRun, directive_id: str, action: Literal["retry", "abandon"]) -> Sequence[Draft]:
     """
     Say what becomes of a directive whose effect failed too often: try it again with a fresh count, or give it up.
 
@@ -197,14 +197,14 @@ def _check_instruction(command: SteerRun) -> None:
         raise SteeringInvalid(f"`instruction` has more than {MAX_INSTRUCTION_BYTES} bytes.")
 
 
-def _check_steerable(run: Run) -> None:
+def _check_steerable(run: CoordinatorRun) -> None:
     if run.stopping:
         raise RunNotSteerable
     if run.merging:
         raise AlreadyMerged
 
 
-def _targets(run: Run, command: SteerRun) -> tuple[str, ...]:
+def _targets(run: CoordinatorRun, command: SteerRun) -> tuple[str, ...]:
     if command.target_child_run_id is not None:
         child = _at_work(run, command.target_child_run_id, revisable=command.kind != "stop")
         _check_ending(run, child)
@@ -225,13 +225,13 @@ def _targets(run: Run, command: SteerRun) -> tuple[str, ...]:
     return targets
 
 
-def _rests(run: Run, command: SteerRun) -> bool:
+def _rests(run: CoordinatorRun, command: SteerRun) -> bool:
     """Whether a word that names nobody finds nobody at work."""
     parts = run.plan.subtasks.values() if run.plan else ()
     return command.target_child_run_id is None and not any(part.in_flight for part in parts)
 
 
-def _at_work(run: Run, child_run_id: str, *, revisable: bool) -> ChildRun:
+def _at_work(run: CoordinatorRun, child_run_id: str, *, revisable: bool) -> ChildRun:
     """Return a child that can be steered: one at work, or one whose finished work can still be revised."""
     child = run.children.get(child_run_id)
     subtask = run.part_of(child_run_id)
@@ -243,25 +243,25 @@ def _at_work(run: Run, child_run_id: str, *, revisable: bool) -> ChildRun:
     return child
 
 
-def _check_ending(run: Run, child: ChildRun) -> None:
+def _check_ending(run: CoordinatorRun, child: ChildRun) -> None:
     """What is said to a child that is being ended would never be heard, and must not look as if it were."""
     if any(d.verb in ("stop", "abort") and child.run_id in d.targets for d in run.pending_directives()):
         raise RunNotSteerable("This child run is being ended, so it takes no more corrections.")
 
 
-def _stays_paused(run: Run, child: ChildRun) -> bool:
+def _stays_paused(run: CoordinatorRun, child: ChildRun) -> bool:
     """Whether what is on its way already leaves a paused child paused: the newest word is the one that holds."""
     words = [d.verb for d in run.pending_directives() if d.verb in ("pause", "resume") and child.run_id in d.targets]
     return not words or words[-1] == "pause"
 
 
-def _is_paused(run: Run, child: ChildRun) -> bool:
+def _is_paused(run: CoordinatorRun, child: ChildRun) -> bool:
     """Whether the child is paused, or is about to be."""
     asked = (directive for directive in run.pending_directives() if directive.verb == "pause")
     return child.status in ("pausing", "paused") or any(child.run_id in directive.targets for directive in asked)
 
 
-def _check_queue(run: Run, child_run_id: str) -> None:
+def _check_queue(run: CoordinatorRun, child_run_id: str) -> None:
     """Bound what a child's next turns have to carry. What pauses or ends the child has no place in that queue."""
     # Whoever is not open cannot wait, so one by one they are counted only where there could be too many.
     if len(run.waiting.get(child_run_id, ())) + len(run.pending) < MAX_QUEUED:
@@ -271,7 +271,7 @@ def _check_queue(run: Run, child_run_id: str) -> None:
         raise QueueFull
 
 
-def _receive_at_gate(run: Run, command: SteerRun, touched: Touched) -> Sequence[Draft]:
+def _receive_at_gate(run: CoordinatorRun, command: SteerRun, touched: Touched) -> Sequence[Draft]:
     files: tuple[str, ...] = ()
     if command.target_child_run_id is not None:
         files = tuple(sorted(touched.get(run.children[command.target_child_run_id].subtask_id, frozenset())))
@@ -284,7 +284,7 @@ def _receive_at_gate(run: Run, command: SteerRun, touched: Touched) -> Sequence[
     return request_changes(run, request, touched)
 
 
-def _receive_parked(run: Run, command: SteerRun) -> Sequence[Draft]:
+def _receive_parked(run: CoordinatorRun, command: SteerRun) -> Sequence[Draft]:
     if command.kind == "send":
         return _receipt(run, command, (), severity="advisory")
     resets = parked.subtasks_to_reset(run, command.kind)
@@ -306,7 +306,7 @@ def _receive_parked(run: Run, command: SteerRun) -> Sequence[Draft]:
 
 
 def _receipt(
-    run: Run,
+    run: CoordinatorRun,
     command: SteerRun,
     targets: tuple[str, ...],
     *,

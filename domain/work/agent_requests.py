@@ -23,7 +23,7 @@ from ..facts.asking import (
     next_request_id,
 )
 from ..facts.child_run import ChildRun
-from ..facts.run import Run
+from ..facts.run import CoordinatorRun
 from ..rejected import NotFound
 from .turns import Overtaken, child_at_work, is_cut_short
 
@@ -50,7 +50,7 @@ class RequestUnknown(NotFound):
     code = "request_unknown"
 
 
-def ask_tool(run: Run, child_run_id: str, call: ToolCall) -> tuple[str, Sequence[Draft]]:
+def ask_tool(run: CoordinatorRun, child_run_id: str, call: ToolCall) -> tuple[str, Sequence[Draft]]:
     """Return the id of the request for a tool, and what is stored of it: nothing if it was asked before."""
     child, _ = child_at_work(run, child_run_id)
     turn_id = child.turn.turn_id if child.turn else ""
@@ -81,7 +81,7 @@ def ask_tool(run: Run, child_run_id: str, call: ToolCall) -> tuple[str, Sequence
     return request_id, (run.on_child(child.run_id, asked), _shown(run, child, request_id, "tool", asked.tool_name))
 
 
-def ask_question(run: Run, child_run_id: str, question: str) -> tuple[str, Sequence[Draft]]:
+def ask_question(run: CoordinatorRun, child_run_id: str, question: str) -> tuple[str, Sequence[Draft]]:
     """Return the id of a question, and what is stored of it: nothing if it was asked before."""
     child, _ = child_at_work(run, child_run_id)
     turn_id = child.turn.turn_id if child.turn else ""
@@ -96,20 +96,20 @@ def ask_question(run: Run, child_run_id: str, question: str) -> tuple[str, Seque
     return request_id, (run.on_child(child.run_id, asked), run.coordinator(shown))
 
 
-def is_settled(run: Run, child_run_id: str, request_id: str) -> bool:
+def is_settled(run: CoordinatorRun, child_run_id: str, request_id: str) -> bool:
     """Whether an agent's request has its answer, or nobody waits for one any more."""
     request = run.children[child_run_id].requests.get(request_id)
     return is_over(run, child_run_id) or (request is not None and request.state != "pending")
 
 
-def is_over(run: Run, child_run_id: str) -> bool:
+def is_over(run: CoordinatorRun, child_run_id: str) -> bool:
     """Whether nobody waits any more for what a child's agent has asked: its turn is over, or is being ended."""
     child = run.children[child_run_id]
     is_at_work = child.status in ("in_progress", "pausing", "paused")
     return not is_at_work or run.ended or is_cut_short(run, child_run_id)
 
 
-def waits_for_person(run: Run, child_run_id: str, request_id: str) -> bool:
+def waits_for_person(run: CoordinatorRun, child_run_id: str, request_id: str) -> bool:
     """Whether only a person can say what becomes of an agent's request."""
     request = run.children[child_run_id].requests.get(request_id)
     if request is None or request.state != "pending":
@@ -117,7 +117,7 @@ def waits_for_person(run: Run, child_run_id: str, request_id: str) -> bool:
     return not (run.autopilot and request.waits_for_autopilot)
 
 
-def deliver(run: Run, child_run_id: str, request_id: str) -> Sequence[Draft]:
+def deliver(run: CoordinatorRun, child_run_id: str, request_id: str) -> Sequence[Draft]:
     """The agent gets its answer now. If we crash before it has it, it asks anew: a person is asked twice, never passed over."""
     child, _ = child_at_work(run, child_run_id)
     request = child.requests.get(request_id)
@@ -129,7 +129,7 @@ def deliver(run: Run, child_run_id: str, request_id: str) -> Sequence[Draft]:
     return (run.on_child(child_run_id, AnswerDelivered(request_id=request_id)),)
 
 
-def time_out_question(run: Run, child_run_id: str, request_id: str) -> Sequence[Draft]:
+def time_out_question(run: CoordinatorRun, child_run_id: str, request_id: str) -> Sequence[Draft]:
     """Nobody answered in time, so the agent goes on without; nothing if somebody did, at the last moment."""
     child, request = _find(run, child_run_id, request_id)
     if request.state != "pending":
@@ -138,7 +138,7 @@ def time_out_question(run: Run, child_run_id: str, request_id: str) -> Sequence[
     return (run.on_child(child.run_id, answered),)
 
 
-def granted(run: Run, child: ChildRun, grant_key: str, tool_key: str) -> str | None:
+def granted(run: CoordinatorRun, child: ChildRun, grant_key: str, tool_key: str) -> str | None:
     if run.auto_approve_tools:
         return "auto_approve_tools"
     if ALWAYS in run.grants:
@@ -148,7 +148,7 @@ def granted(run: Run, child: ChildRun, grant_key: str, tool_key: str) -> str | N
     return None
 
 
-def _auto(run: Run, child: ChildRun, asked: ToolApprovalRequired, source: str) -> Sequence[Draft]:
+def _auto(run: CoordinatorRun, child: ChildRun, asked: ToolApprovalRequired, source: str) -> Sequence[Draft]:
     said = AutoApproved(request_id=asked.request_id, tool_name=asked.tool_name, approval_source=source)
     resolved = ApprovalResolved(
         request_id=asked.request_id,
@@ -161,12 +161,14 @@ def _auto(run: Run, child: ChildRun, asked: ToolApprovalRequired, source: str) -
     return tuple(run.on_child(child.run_id, event) for event in (asked, said, resolved))
 
 
-def _ask_shell(run: Run, child: ChildRun, request_id: str, digest: str, command: str, why: str) -> Sequence[Draft]:
+def _ask_shell(
+    run: CoordinatorRun, child: ChildRun, request_id: str, digest: str, command: str, why: str
+) -> Sequence[Draft]:
     asked = _shell(child, request_id, digest, command, why)
     return (run.on_child(child.run_id, asked), _shown(run, child, request_id, "shell", asked.message))
 
 
-def _refuse_shell(run: Run, child: ChildRun, request_id: str, digest: str, command: str) -> Sequence[Draft]:
+def _refuse_shell(run: CoordinatorRun, child: ChildRun, request_id: str, digest: str, command: str) -> Sequence[Draft]:
     """Nobody is asked: the project's policy has said no, and that is whose denial it is."""
     refused = ApprovalResolved(
         request_id=request_id,
@@ -191,14 +193,14 @@ def _shell(child: ChildRun, request_id: str, digest: str, command: str, why: str
     )
 
 
-def _shown(run: Run, child: ChildRun, request_id: str, kind: Literal["tool", "shell"], name: Text) -> Draft:
+def _shown(run: CoordinatorRun, child: ChildRun, request_id: str, kind: Literal["tool", "shell"], name: Text) -> Draft:
     shown = ChildApprovalRequired(
         child_run_id=child.run_id, subtask_id=child.subtask_id, request_id=request_id, kind=kind, tool_name=name
     )
     return run.coordinator(shown)
 
 
-def _find(run: Run, child_run_id: str, request_id: str) -> tuple[ChildRun, Request]:
+def _find(run: CoordinatorRun, child_run_id: str, request_id: str) -> tuple[ChildRun, Request]:
     child = run.children[child_run_id]
     if request_id not in child.requests:
         raise RequestUnknown(state="unknown")

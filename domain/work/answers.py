@@ -18,7 +18,7 @@ from ..facts.asking import (
     Scope,
 )
 from ..facts.child_run import ENDED, ChildRun
-from ..facts.run import Run
+from ..facts.run import CoordinatorRun
 from ..rejected import Invalid, Rejected, RunNotActive
 from ..steering.expiry import expire_requests
 from .agent_requests import RequestUnknown, granted
@@ -30,7 +30,7 @@ class NoPendingQuestion(Rejected):
     code = "no_pending_question"
 
 
-def find_request(run: Run, request_id: str, asked_by: str | None = None) -> tuple[ChildRun, Request]:
+def find_request(run: CoordinatorRun, request_id: str, asked_by: str | None = None) -> tuple[ChildRun, Request]:
     """Return the child that asked, and what it asked; with *asked_by* only if it was that one. Raises RequestUnknown."""
     for child in run.children.values():
         if request_id in child.requests and asked_by in (None, child.run_id):
@@ -38,7 +38,7 @@ def find_request(run: Run, request_id: str, asked_by: str | None = None) -> tupl
     raise RequestUnknown(state="unknown")
 
 
-def find_question(run: Run, request_id: str, asked_by: str | None = None) -> tuple[ChildRun, Request]:
+def find_question(run: CoordinatorRun, request_id: str, asked_by: str | None = None) -> tuple[ChildRun, Request]:
     """Return the child that asked a question, and the question. Raises NoPendingQuestion."""
     try:
         child, request = find_request(run, request_id, asked_by)
@@ -49,7 +49,7 @@ def find_question(run: Run, request_id: str, asked_by: str | None = None) -> tup
     return child, request
 
 
-def find_command(run: Run, digest: str, asked_by: str | None = None) -> tuple[ChildRun, Request]:
+def find_command(run: CoordinatorRun, digest: str, asked_by: str | None = None) -> tuple[ChildRun, Request]:
     """Return the newest request for a command with this digest, the oldest pending one first. Raises RequestUnknown."""
     found = [
         (child, request)
@@ -63,7 +63,7 @@ def find_command(run: Run, digest: str, asked_by: str | None = None) -> tuple[Ch
     return next((pair for pair in found if pair[1].state == "pending"), found[-1])
 
 
-def resolve(run: Run, request_id: str, *, approved: bool, scope: Scope, by: str) -> Sequence[Draft]:
+def resolve(run: CoordinatorRun, request_id: str, *, approved: bool, scope: Scope, by: str) -> Sequence[Draft]:
     """
     Decide about a tool or a command; the first decision stands, and deciding again stores nothing.
 
@@ -81,7 +81,7 @@ def resolve(run: Run, request_id: str, *, approved: bool, scope: Scope, by: str)
     return _resolved(run, child, request, approved=approved, expired=False, scope=scope, by=by)
 
 
-def answer(run: Run, request_id: str, words: str, by: str, asked_by: str | None = None) -> Sequence[Draft]:
+def answer(run: CoordinatorRun, request_id: str, words: str, by: str, asked_by: str | None = None) -> Sequence[Draft]:
     """Answer a question; with *asked_by* only one of that child. Raises NoPendingQuestion, Invalid."""
     if not words.strip() or len(words.encode(errors="replace")) > MAX_ANSWER_BYTES:
         raise Invalid(f"`answer` must have 1 to {MAX_ANSWER_BYTES} bytes and cannot be blank.")
@@ -92,7 +92,7 @@ def answer(run: Run, request_id: str, words: str, by: str, asked_by: str | None 
     return (run.on_child(child.run_id, answered),)
 
 
-def answer_by_autopilot(run: Run, request_id: str, words: str) -> Sequence[Draft]:
+def answer_by_autopilot(run: CoordinatorRun, request_id: str, words: str) -> Sequence[Draft]:
     """The coordinator's own answer to a child's question. Raises NoPendingQuestion when a person was faster."""
     child, request = find_request(run, request_id)
     said = AutopilotAnswered(
@@ -105,7 +105,7 @@ def answer_by_autopilot(run: Run, request_id: str, words: str) -> Sequence[Draft
     return (*answer(run, request_id, words, "autopilot"), run.coordinator(said))
 
 
-def fail_autopilot(run: Run, request_id: str, error_code: str, message: str) -> Sequence[Draft]:
+def fail_autopilot(run: CoordinatorRun, request_id: str, error_code: str, message: str) -> Sequence[Draft]:
     """The coordinator's agent could not answer a child's question. Raises NoPendingQuestion when somebody else has."""
     child, request = find_request(run, request_id)
     if request.state != "pending":
@@ -123,7 +123,9 @@ def fail_autopilot(run: Run, request_id: str, error_code: str, message: str) -> 
     return (run.coordinator(failed),)
 
 
-def set_options(run: Run, option: Literal["auto_approve_tools", "autopilot"], enabled: bool) -> Sequence[Draft]:
+def set_options(
+    run: CoordinatorRun, option: Literal["auto_approve_tools", "autopilot"], enabled: bool
+) -> Sequence[Draft]:
     """
     Change what the run does by itself; setting what is set stores nothing. Raises RunNotActive.
 
@@ -139,7 +141,7 @@ def set_options(run: Run, option: Literal["auto_approve_tools", "autopilot"], en
     return (run.coordinator(OptionsSet(**{**options, option: enabled}, grants_revoked=revokes)),)
 
 
-def tend(run: Run) -> Sequence[Draft]:
+def tend(run: CoordinatorRun) -> Sequence[Draft]:
     """Settle what need not wait for a person any more: its turn is over, or somebody has turned auto-approval on."""
     drafts: list[Draft] = []
     for child in run.children.values():
@@ -150,7 +152,7 @@ def tend(run: Run) -> Sequence[Draft]:
     return drafts or _grant_pending(run)
 
 
-def _grant_pending(run: Run) -> Sequence[Draft]:
+def _grant_pending(run: CoordinatorRun) -> Sequence[Draft]:
     drafts: list[Draft] = []
     for child in run.children.values():
         for request in child.requests.values() if child.requests else ():
@@ -168,7 +170,14 @@ def _grant_pending(run: Run) -> Sequence[Draft]:
 
 
 def _resolved(
-    run: Run, child: ChildRun, request: Request, *, approved: bool, expired: bool, scope: Scope, by: str | None
+    run: CoordinatorRun,
+    child: ChildRun,
+    request: Request,
+    *,
+    approved: bool,
+    expired: bool,
+    scope: Scope,
+    by: str | None,
 ) -> Sequence[Draft]:
     resolved = ApprovalResolved(
         request_id=request.request_id,

@@ -17,7 +17,7 @@ from ..facts.child_run import (
     TurnEnded,
 )
 from ..facts.directive import SteeringDecided
-from ..facts.run import Run
+from ..facts.run import CoordinatorRun
 from ..facts.work_plan import Subtask, SubtaskAssembleReady, SubtaskCompleted, SubtaskPending, failed, step
 from ..git import Commit
 from ..steering.decision_table import MAX_RECOVERY_ATTEMPTS
@@ -26,7 +26,7 @@ from ..steering.follow import moved
 from .turns import MAX_MESSAGE_CHARACTERS, InterruptedTooOften, Overtaken, child_at_work, is_being_stopped
 
 
-def settle_child(run: Run, child_run_id: str, at: datetime, ignored: int = 0) -> Sequence[Draft]:
+def settle_child(run: CoordinatorRun, child_run_id: str, at: datetime, ignored: int = 0) -> Sequence[Draft]:
     """
     The child has nothing left to do: its line's work is ready for the assembly, or there is none. Nothing while it is paused.
 
@@ -53,7 +53,7 @@ def settle_child(run: Run, child_run_id: str, at: datetime, ignored: int = 0) ->
 
 
 def fail_child(
-    run: Run, child_run_id: str, at: datetime, *, error_code: str, message: str, retryable: bool
+    run: CoordinatorRun, child_run_id: str, at: datetime, *, error_code: str, message: str, retryable: bool
 ) -> Sequence[Draft]:
     """The child run ends without a result, and so does its subtask."""
     child, subtask = child_at_work(run, child_run_id)
@@ -65,7 +65,7 @@ def fail_child(
 
 
 def end_badly(
-    run: Run, child_run_id: str, at: datetime, end: BadEnd, unfinished: Commit | None = None
+    run: CoordinatorRun, child_run_id: str, at: datetime, end: BadEnd, unfinished: Commit | None = None
 ) -> Sequence[Draft]:
     """
     The child's turn ended badly, so its run ends, and its subtask starts afresh as long as that may help and its budget
@@ -98,7 +98,7 @@ def end_badly(
     return (*last, child_failed, run.coordinator(again), run.on_plan(_afresh(subtask, at, _words(end))))
 
 
-def _last_of_turn(run: Run, child: ChildRun, end: BadEnd, unfinished: Commit | None) -> Sequence[Draft]:
+def _last_of_turn(run: CoordinatorRun, child: ChildRun, end: BadEnd, unfinished: Commit | None) -> Sequence[Draft]:
     turn, drafts = child.turn, list[Draft]()
     if turn is None or turn.committed:
         return ()
@@ -111,7 +111,7 @@ def _last_of_turn(run: Run, child: ChildRun, end: BadEnd, unfinished: Commit | N
     return drafts
 
 
-def _failed(run: Run, child: ChildRun, subtask: Subtask, at: datetime, end: BadEnd) -> Sequence[Draft]:
+def _failed(run: CoordinatorRun, child: ChildRun, subtask: Subtask, at: datetime, end: BadEnd) -> Sequence[Draft]:
     ends = _both(run, child, _run_failed(end), failed(subtask, at, end.code, _words(end)))
     if end.code != InterruptedTooOften.code or child.turn is None:
         return ends
@@ -129,7 +129,7 @@ def _words(end: BadEnd) -> Text:
     return Text(end.message[:MAX_MESSAGE_CHARACTERS])
 
 
-def dispatch_outdated_afresh(run: Run, child_run_id: str, at: datetime) -> Sequence[Draft]:
+def dispatch_outdated_afresh(run: CoordinatorRun, child_run_id: str, at: datetime) -> Sequence[Draft]:
     """The child's own work does not fit onto its new base, so the subtask starts afresh from there."""
     child, subtask = child_at_work(run, child_run_id)
     if not subtask.outdated:
@@ -139,7 +139,7 @@ def dispatch_outdated_afresh(run: Run, child_run_id: str, at: datetime) -> Seque
     return (*_dispatch_fresh_said(run, subtask), cancelled, run.on_plan(_afresh(subtask, at, why)))
 
 
-def _dispatch_fresh_said(run: Run, subtask: Subtask) -> Sequence[Draft]:
+def _dispatch_fresh_said(run: CoordinatorRun, subtask: Subtask) -> Sequence[Draft]:
     cause = next((d for d in reversed(run.received()) if not d.direct and d.action is not None), None)
     if cause is None:
         return ()
@@ -166,7 +166,7 @@ def _afresh(subtask: Subtask, at: datetime, why: Text) -> SubtaskPending:
     )
 
 
-def _completed(run: Run, child: ChildRun, subtask: Subtask, at: datetime, ignored: int) -> Sequence[Draft]:
+def _completed(run: CoordinatorRun, child: ChildRun, subtask: Subtask, at: datetime, ignored: int) -> Sequence[Draft]:
     message = "The agent ended its turn without changing a file."
     if ignored:
         message = (
@@ -183,5 +183,5 @@ def _completed(run: Run, child: ChildRun, subtask: Subtask, at: datetime, ignore
     return (run.on_child(child.run_id, nothing), *_both(run, child, RunCompleted(result="no_changes"), completed))
 
 
-def _both(run: Run, child: ChildRun, of_run: Event, of_subtask: Event) -> Sequence[Draft]:
+def _both(run: CoordinatorRun, child: ChildRun, of_run: Event, of_subtask: Event) -> Sequence[Draft]:
     return (run.on_child(child.run_id, of_run), run.on_plan(of_subtask))

@@ -4,10 +4,10 @@ import hashlib
 from collections.abc import Sequence
 
 from ..facts.conflicts import Conflict
-from ..facts.directive import Directive
+from ..facts.directive import SteeringDirective
 from ..facts.line import conflicts_met, conflicts_over
 from ..facts.outcome_spec import OutcomeDraft
-from ..facts.run import Run
+from ..facts.run import CoordinatorRun
 from ..facts.work_plan import Subtask
 from .what_happened import Said, begun_before, where_it_stands, why_it_stood_still
 
@@ -30,11 +30,11 @@ def digest(prompt: str) -> str:
 
 
 def task_prompt(
-    run: Run,
+    run: CoordinatorRun,
     subtask: Subtask,
     turn_id: str,
     rounds: Sequence[Said] = (),
-    waiting: Sequence[Directive] = (),
+    waiting: Sequence[SteeringDirective] = (),
     *,
     done: Sequence[Said] = (),
     lost: str | None = None,
@@ -77,11 +77,11 @@ def task_prompt(
 
 
 def revision_prompt(
-    run: Run,
+    run: CoordinatorRun,
     subtask: Subtask,
     turn_id: str,
-    before: Sequence[Directive],
-    waiting: Sequence[Directive],
+    before: Sequence[SteeringDirective],
+    waiting: Sequence[SteeringDirective],
     *,
     rebuilt: bool = False,
 ) -> str:
@@ -114,7 +114,7 @@ def continue_prompt(turn_id: str) -> str:
     )
 
 
-def plan_prompt(run: Run, turn_id: str, team: str) -> str:
+def plan_prompt(run: CoordinatorRun, turn_id: str, team: str) -> str:
     """Return the prompt that asks the planner to decompose the goal."""
     return (
         f"{turn_line(turn_id)}\n{ROLE_LINE}planner\n\n"
@@ -126,7 +126,7 @@ def plan_prompt(run: Run, turn_id: str, team: str) -> str:
     )
 
 
-def outcome_prompt(run: Run, turn_id: str) -> str:
+def outcome_prompt(run: CoordinatorRun, turn_id: str) -> str:
     """Return the prompt that asks the writer what the goal means, with everything that was said to earlier drafts."""
     spec = run.outcome_spec
     task = (
@@ -145,7 +145,7 @@ def outcome_prompt(run: Run, turn_id: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def answer_prompt(run: Run, subtask: Subtask, turn_id: str, question: str) -> str:
+def answer_prompt(run: CoordinatorRun, subtask: Subtask, turn_id: str, question: str) -> str:
     """Return the prompt that asks the coordinator's agent to answer for the people who gave the goal."""
     return (
         f"{turn_line(turn_id)}\n{ROLE_LINE}autopilot\n\n"
@@ -157,7 +157,7 @@ def answer_prompt(run: Run, subtask: Subtask, turn_id: str, question: str) -> st
     )
 
 
-def agreed(run: Run) -> str:
+def agreed(run: CoordinatorRun) -> str:
     """Return what was agreed on about a run's goal, as a part of a prompt; empty if nothing was."""
     spec = run.outcome_spec
     if spec is None or spec.draft is None or spec.status != "confirmed":
@@ -182,7 +182,7 @@ _VERDICTS = (
 )
 
 
-def review_prompt(run: Run, kind: str, turn_id: str, diff: str) -> str:
+def review_prompt(run: CoordinatorRun, kind: str, turn_id: str, diff: str) -> str:
     """Return the prompt that asks a reviewer for a verdict on the assembled work."""
     return (
         f"{turn_line(turn_id)}\n{ROLE_LINE}reviewer\n\n{_REVIEWS[kind]} Do not change any file. {_VERDICTS}\n\n"
@@ -195,7 +195,7 @@ def verdict_prompt(turn_id: str) -> str:
     return f"{turn_line(turn_id)}\n\nYour answer did not end with a verdict. {_VERDICTS}\n"
 
 
-def _made_before(run: Run, subtask: Subtask) -> str:
+def _made_before(run: CoordinatorRun, subtask: Subtask) -> str:
     if run.plan is None:
         return ""
     producers = (run.plan.subtasks[needed] for needed in run.plan.producers(subtask.subtask_id))
@@ -219,7 +219,7 @@ _AT_LAST_COMMIT = (
 )
 
 
-def _conflicts(run: Run, subtask: Subtask, conflicts: Sequence[Conflict]) -> list[str]:
+def _conflicts(run: CoordinatorRun, subtask: Subtask, conflicts: Sequence[Conflict]) -> list[str]:
     if not conflicts:
         return []
     lines = [
@@ -234,7 +234,7 @@ def _conflicts(run: Run, subtask: Subtask, conflicts: Sequence[Conflict]) -> lis
     ]
 
 
-def _whose(run: Run, subtask: Subtask, conflict: Conflict) -> str:
+def _whose(run: CoordinatorRun, subtask: Subtask, conflict: Conflict) -> str:
     if conflict.subtask_id == subtask.subtask_id:
         return "the version of your part"
     other = run.plan.subtasks.get(conflict.subtask_id or 0) if run.plan else None
@@ -256,7 +256,7 @@ _OPENINGS = {
 }
 
 
-def _said(directive: Directive) -> str:
+def _said(directive: SteeringDirective) -> str:
     opening = _OPENINGS.get(directive.verb, "# Changes are requested")
     if not directive.direct:
         opening = "# Changes are requested"

@@ -21,9 +21,9 @@ from ..facts.child_run import (
     WorktreePrepared,
 )
 from ..facts.conflicts import Conflict
-from ..facts.directive import MAX_EXECUTIONS, Directive, RevisionExecution
+from ..facts.directive import MAX_EXECUTIONS, RevisionExecution, SteeringDirective
 from ..facts.line import in_the_work
-from ..facts.run import Run
+from ..facts.run import CoordinatorRun
 from ..facts.work_plan import Subtask, SubtaskRunning, step
 from ..git import Commit
 from ..rejected import Rejected
@@ -47,7 +47,7 @@ class InterruptedTooOften(Rejected):
     code = INTERRUPTED
 
 
-def child_at_work(run: Run, child_run_id: str) -> tuple[ChildRun, Subtask]:
+def child_at_work(run: CoordinatorRun, child_run_id: str) -> tuple[ChildRun, Subtask]:
     """Return a child run and its subtask. Raises Overtaken when the child has ended or works on it no longer."""
     child = run.children.get(child_run_id)
     subtask = run.part_of(child_run_id)
@@ -57,7 +57,7 @@ def child_at_work(run: Run, child_run_id: str) -> tuple[ChildRun, Subtask]:
 
 
 def prepare_worktree(
-    run: Run,
+    run: CoordinatorRun,
     child_run_id: str,
     base: Commit,
     path: str,
@@ -80,7 +80,7 @@ def prepare_worktree(
     return (run.on_child(child_run_id, prepared), run.on_plan(running))
 
 
-def take_up(run: Run, child_run_id: str, at: datetime) -> Sequence[Draft]:
+def take_up(run: CoordinatorRun, child_run_id: str, at: datetime) -> Sequence[Draft]:
     """A child that had finished has its place again, so its subtask runs."""
     child, subtask = child_at_work(run, child_run_id)
     if subtask.status != "dispatched" or child.head is None:
@@ -88,14 +88,16 @@ def take_up(run: Run, child_run_id: str, at: datetime) -> Sequence[Draft]:
     return (run.on_plan(step(SubtaskRunning, subtask, "running", at)),)
 
 
-def open_session(run: Run, child_run_id: str, session_id: str, capabilities: Sequence[str]) -> Sequence[Draft]:
+def open_session(
+    run: CoordinatorRun, child_run_id: str, session_id: str, capabilities: Sequence[str]
+) -> Sequence[Draft]:
     """An agent process stands ready with this session."""
     child, _ = child_at_work(run, child_run_id)
     opened = SessionOpened(session_id=session_id, model_id=child.model_id, capabilities=tuple(capabilities))
     return (run.on_child(child_run_id, opened),)
 
 
-def open_turn(run: Run, child_run_id: str) -> Sequence[Draft]:
+def open_turn(run: CoordinatorRun, child_run_id: str) -> Sequence[Draft]:
     """
     Decide what the agent is asked next; nothing when nothing is left to ask, or while the child is paused.
 
@@ -126,7 +128,7 @@ def open_turn(run: Run, child_run_id: str) -> Sequence[Draft]:
 
 
 def _prompt(
-    run: Run, child: ChildRun, subtask: Subtask, turn_id: str, waiting: Sequence[Directive]
+    run: CoordinatorRun, child: ChildRun, subtask: Subtask, turn_id: str, waiting: Sequence[SteeringDirective]
 ) -> tuple[str, Sequence[Said]]:
     """Return a turn's prompt, and what was said earlier that it tells as something to do."""
     rounds = _before(run, child, waiting)
@@ -138,7 +140,7 @@ def _prompt(
     return prompts.revision_prompt(run, subtask, turn_id, earlier, waiting, rebuilt=child.rebuilt), earlier
 
 
-def _before(run: Run, child: ChildRun, carried: Sequence[Directive]) -> Sequence[Directive]:
+def _before(run: CoordinatorRun, child: ChildRun, carried: Sequence[SteeringDirective]) -> Sequence[SteeringDirective]:
     """Return what was said about a child's part besides what its turn carries, and what its next one will."""
     return [
         directive
@@ -147,7 +149,9 @@ def _before(run: Run, child: ChildRun, carried: Sequence[Directive]) -> Sequence
     ]
 
 
-def _left_to_do(run: Run, subtask: Subtask, rounds: Sequence[Directive]) -> tuple[Sequence[Said], Sequence[Said]]:
+def _left_to_do(
+    run: CoordinatorRun, subtask: Subtask, rounds: Sequence[SteeringDirective]
+) -> tuple[Sequence[Said], Sequence[Said]]:
     """
     Return what was said that is to be done, and what the work has already that the subtask's author goes on from; with
     what was said in an earlier run of the same plan.
@@ -157,7 +161,7 @@ def _left_to_do(run: Run, subtask: Subtask, rounds: Sequence[Directive]) -> tupl
     return [s for s in said if s.directive_id not in known], [s for s in said if s.directive_id in known]
 
 
-def prompt_now(run: Run, child_run_id: str, *, asked: bool) -> str:
+def prompt_now(run: CoordinatorRun, child_run_id: str, *, asked: bool) -> str:
     """Return what the agent is told for the child's open turn; *asked* is whether its session shows that it was already."""
     child, _ = child_at_work(run, child_run_id)
     if child.turn is None:
@@ -168,7 +172,7 @@ def prompt_now(run: Run, child_run_id: str, *, asked: bool) -> str:
     return str(child.turn.prompt) if knows else prompt_anew(run, child_run_id)
 
 
-def prompt_anew(run: Run, child_run_id: str) -> str:
+def prompt_anew(run: CoordinatorRun, child_run_id: str) -> str:
     """Return the prompt of the child's open turn for a session that knows nothing: the task, and all that was said."""
     child, subtask = child_at_work(run, child_run_id)
     if child.turn is None:
@@ -179,8 +183,8 @@ def prompt_anew(run: Run, child_run_id: str) -> str:
 
 
 def _mark(
-    run: Run,
-    directives: Sequence[Directive],
+    run: CoordinatorRun,
+    directives: Sequence[SteeringDirective],
     child_run_id: str,
     state: Literal["initiated", "effect_confirmed", "failed"],
     reason: str | None = None,
@@ -203,7 +207,9 @@ def _mark(
     )
 
 
-def interrupt_turn(run: Run, child_run_id: str, *, found_in_history: bool, session_kept: bool) -> Sequence[Draft]:
+def interrupt_turn(
+    run: CoordinatorRun, child_run_id: str, *, found_in_history: bool, session_kept: bool
+) -> Sequence[Draft]:
     """
     An open turn is taken up again. Raises InterruptedTooOften past the bound.
 
@@ -218,7 +224,7 @@ def interrupt_turn(run: Run, child_run_id: str, *, found_in_history: bool, sessi
     return (*expire_requests(run, child), run.on_child(child_run_id, event))
 
 
-def lose_workplace(run: Run, child_run_id: str, state: str) -> Sequence[Draft]:
+def lose_workplace(run: CoordinatorRun, child_run_id: str, state: str) -> Sequence[Draft]:
     """
     What stands in the child's workplace is not what was made there: nothing of it is taken for work, and its newest turn
     is asked again from its parent, by an agent that knows nothing. Raises InterruptedTooOften past the bound.
@@ -232,7 +238,7 @@ def lose_workplace(run: Run, child_run_id: str, state: str) -> Sequence[Draft]:
     return (*expire_requests(run, child), run.on_child(child_run_id, event))
 
 
-def start_turn(run: Run, child_run_id: str, isolation: str | None = None) -> Sequence[Draft]:
+def start_turn(run: CoordinatorRun, child_run_id: str, isolation: str | None = None) -> Sequence[Draft]:
     """The agent shows that it works on the open turn; said once. It proves what the turn's directives asked for."""
     child, _ = child_at_work(run, child_run_id)
     if child.turn is None or child.turn.started:
@@ -242,7 +248,7 @@ def start_turn(run: Run, child_run_id: str, isolation: str | None = None) -> Seq
     return (started, *_mark(run, carried, child_run_id, "effect_confirmed"))
 
 
-def end_turn(run: Run, child_run_id: str, stop_reason: str) -> Sequence[Draft]:
+def end_turn(run: CoordinatorRun, child_run_id: str, stop_reason: str) -> Sequence[Draft]:
     """The agent ended the open turn. A turn that ends without a word was worked on all the same."""
     child, _ = child_at_work(run, child_run_id)
     if child.turn is None or child.turn.stop_reason is not None:
@@ -252,7 +258,7 @@ def end_turn(run: Run, child_run_id: str, stop_reason: str) -> Sequence[Draft]:
     return (*before, *expire_requests(run, child), ended)
 
 
-def is_cut_short(run: Run, child_run_id: str) -> bool:
+def is_cut_short(run: CoordinatorRun, child_run_id: str) -> bool:
     """Whether a directive asks for the end of the child's open turn: a redirect that it does not carry, or a pause."""
     child = run.children[child_run_id]
     if child.turn is None or child.turn.stop_reason is not None:
@@ -263,7 +269,7 @@ def is_cut_short(run: Run, child_run_id: str) -> bool:
     return redirected or child.status == "pausing"
 
 
-def may_be_our_cancel(run: Run, child_run_id: str) -> bool:
+def may_be_our_cancel(run: CoordinatorRun, child_run_id: str) -> bool:
     """
     Whether an agent that gives the child's open turn up as cancelled may have been asked to, by something that is over.
 
@@ -275,7 +281,7 @@ def may_be_our_cancel(run: Run, child_run_id: str) -> bool:
     return turn.paused or any(run.directives[i].verb == "redirect" for i in turn.directive_ids)
 
 
-def fail_execution(run: Run, child_run_id: str, error_code: str, message: str = "") -> Sequence[Draft]:
+def fail_execution(run: CoordinatorRun, child_run_id: str, error_code: str, message: str = "") -> Sequence[Draft]:
     """
     The agent failed before it showed a sign of the directives that its turn carries. *message* may hold its last words.
 
@@ -301,7 +307,12 @@ def fail_execution(run: Run, child_run_id: str, error_code: str, message: str = 
 
 
 def rebuild_base(
-    run: Run, child_run_id: str, base: Commit, commit: Commit, at: datetime, conflicts: Sequence[Conflict] = ()
+    run: CoordinatorRun,
+    child_run_id: str,
+    base: Commit,
+    commit: Commit,
+    at: datetime,
+    conflicts: Sequence[Conflict] = (),
 ) -> Sequence[Draft]:
     """The child's branch has taken in what its producers made anew, so its agent looks at its part once more."""
     child, subtask = child_at_work(run, child_run_id)
@@ -312,7 +323,7 @@ def rebuild_base(
     return (run.on_child(child.run_id, rebuilt), running)
 
 
-def commit_tree(run: Run, child_run_id: str, commit: Commit) -> Sequence[Draft]:
+def commit_tree(run: CoordinatorRun, child_run_id: str, commit: Commit) -> Sequence[Draft]:
     """The ended turn's files are committed."""
     child, _ = child_at_work(run, child_run_id)
     if child.turn is None or child.turn.committed or child.head is None:
@@ -322,7 +333,7 @@ def commit_tree(run: Run, child_run_id: str, commit: Commit) -> Sequence[Draft]:
     return (run.on_child(child_run_id, event),)
 
 
-def is_being_stopped(run: Run, child_run_id: str) -> bool:
+def is_being_stopped(run: CoordinatorRun, child_run_id: str) -> bool:
     """Whether an open directive stops or aborts this child."""
     ends = (d for d in run.pending_directives() if d.verb in ("stop", "abort"))
     return any(directive.stops_run or child_run_id in directive.targets for directive in ends)

@@ -6,19 +6,19 @@ from typing import TypeAlias
 from ..event import Text
 from ..facts.bad_ends import way_of
 from ..facts.child_run import ChildRun, Turn
-from ..facts.directive import Directive
+from ..facts.directive import SteeringDirective
 from ..facts.line import left_on_branch
-from ..facts.run import Run
+from ..facts.run import CoordinatorRun
 from ..facts.work_plan import Correction, Subtask
 from ..steering.decision_table import MAX_RECOVERY_ATTEMPTS
 
 #: What was said about a part, in this run or in an earlier one of the same plan.
-Said: TypeAlias = Directive | Correction
+Said: TypeAlias = SteeringDirective | Correction
 
 _GO_ON = "What was committed is in your worktree: go on from it, and leave what is good as it is."
 
 
-def begun_before(run: Run, subtask: Subtask, rounds: Sequence[Said]) -> str:
+def begun_before(run: CoordinatorRun, subtask: Subtask, rounds: Sequence[Said]) -> str:
     """Say what came of the subtask so far, why that ended, and what of it is there now; empty if it was never begun."""
     before = run.children.get(subtask.prior_child_run_id or "")
     is_left = left_on_branch(run, subtask) is not None
@@ -35,7 +35,7 @@ def begun_before(run: Run, subtask: Subtask, rounds: Sequence[Said]) -> str:
     return "\n\n".join(said)
 
 
-def how_it_ended(run: Run, subtask: Subtask, before: ChildRun | None, rounds: Sequence[Said] = ()) -> str:
+def how_it_ended(run: CoordinatorRun, subtask: Subtask, before: ChildRun | None, rounds: Sequence[Said] = ()) -> str:
     """Return why an author's work on a part came to its end, as whoever goes on from it is told. *rounds* sent it back."""
     if before is None:
         return str(subtask.earlier.ended) if subtask.earlier else ""
@@ -48,7 +48,7 @@ def how_it_ended(run: Run, subtask: Subtask, before: ChildRun | None, rounds: Se
     if run.ended:
         return f"It came to an end, and the run as a whole did not reach its goal ({run.result})."
     newest = rounds[-1] if rounds else None
-    if newest is None or (isinstance(newest, Directive) and newest.block is not None):
+    if newest is None or (isinstance(newest, SteeringDirective) and newest.block is not None):
         return "It came to an end, and is to be done once more."
     return f"It came to an end, and was sent back ({newest.source})."
 
@@ -61,9 +61,9 @@ _CANCELLED = {
 }
 
 
-def why_it_stood_still(run: Run, subtask: Subtask, rounds: Sequence[Said]) -> str:
+def why_it_stood_still(run: CoordinatorRun, subtask: Subtask, rounds: Sequence[Said]) -> str:
     """Say what the newest word of a person has set the run going again from; empty if that was nothing."""
-    blocks = (said.block for said in reversed(rounds) if isinstance(said, Directive) and said.block is not None)
+    blocks = (said.block for said in reversed(rounds) if isinstance(said, SteeringDirective) and said.block is not None)
     block = next(blocks, None)
     if block is None:
         return ""
@@ -89,7 +89,7 @@ _STOOD_STILL = {
 }
 
 
-def where_it_stands(turn: Turn, waiting: Sequence[Directive]) -> str:
+def where_it_stands(turn: Turn, waiting: Sequence[SteeringDirective]) -> str:
     """Say to an agent that has worked already how its last turn ended, why it is asked again, and what is there."""
     sources = ", ".join(dict.fromkeys(directive.source for directive in waiting if not directive.direct))
     if turn.stop_reason == "cancelled":

@@ -7,8 +7,8 @@ import msgspec
 
 from ..event import Draft, Text
 from ..facts.child_run import ENDED, Paused, ProcessesKilled, Resumed, RunCancelled
-from ..facts.directive import Directive
-from ..facts.run import Run
+from ..facts.directive import SteeringDirective
+from ..facts.run import CoordinatorRun
 from ..facts.work_plan import failed
 from ..steering.decision_table import concerned
 from ..steering.earlier import earlier
@@ -24,7 +24,7 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
     workspace_hash: str
 
 
-def confirm_pause(run: Run, directive_id: str, child_run_id: str, found: Fingerprint) -> Sequence[Draft]:
+def confirm_pause(run: CoordinatorRun, directive_id: str, child_run_id: str, found: Fingerprint) -> Sequence[Draft]:
     """Every process of the child is stopped, and its worktree held *found* then. Raises Overtaken when it has ended."""
     directive, child = open_directive(run, directive_id), run.children[child_run_id]
     if child.status != "pausing":
@@ -40,7 +40,7 @@ def confirm_pause(run: Run, directive_id: str, child_run_id: str, found: Fingerp
     return (stopped, proof(run, directive, child_run_id), moved(run, directive, "applied"))
 
 
-def confirm_resume(run: Run, directive_id: str, child_run_id: str) -> Sequence[Draft]:
+def confirm_resume(run: CoordinatorRun, directive_id: str, child_run_id: str) -> Sequence[Draft]:
     """
     The child's processes may run again. Where its turn is still open that is the whole effect; where the pause ended
     the turn, the next one tells the agent to go on, and is the proof.
@@ -64,7 +64,7 @@ def confirm_resume(run: Run, directive_id: str, child_run_id: str) -> Sequence[D
     return (resumed, *proofs)
 
 
-def to_be_ended(run: Run, directive_id: str) -> tuple[str, ...]:
+def to_be_ended(run: CoordinatorRun, directive_id: str) -> tuple[str, ...]:
     """Return the child runs that a stop or an abort ends: those named, or every one that is at work."""
     directive = open_directive(run, directive_id)
     if directive.scope.kind == "run":
@@ -75,7 +75,9 @@ def to_be_ended(run: Run, directive_id: str) -> tuple[str, ...]:
     return tuple(child for child in at_work if child is not None and run.children[child].status not in ENDED)
 
 
-def confirm_end(run: Run, directive_id: str, killed: Mapping[str, Sequence[int]], at: datetime) -> Sequence[Draft]:
+def confirm_end(
+    run: CoordinatorRun, directive_id: str, killed: Mapping[str, Sequence[int]], at: datetime
+) -> Sequence[Draft]:
     """Nothing of these children is alive, so they have ended, and so has the run if all of it was to stop."""
     directive = open_directive(run, directive_id)
     whole_run = directive.scope.kind == "run"
@@ -95,7 +97,7 @@ def confirm_end(run: Run, directive_id: str, killed: Mapping[str, Sequence[int]]
     return drafts
 
 
-def open_directive(run: Run, directive_id: str) -> Directive:
+def open_directive(run: CoordinatorRun, directive_id: str) -> SteeringDirective:
     """Return a directive that something is left to do about. Raises Overtaken when it is closed."""
     directive = run.directives.get(directive_id)
     if directive is None or not directive.open or run.ended:
@@ -104,7 +106,7 @@ def open_directive(run: Run, directive_id: str) -> Directive:
 
 
 def _ended(
-    run: Run, directive: Directive, child_id: str, pids: Sequence[int], reason: str, at: datetime
+    run: CoordinatorRun, directive: SteeringDirective, child_id: str, pids: Sequence[int], reason: str, at: datetime
 ) -> Sequence[Draft]:
     receipt = directive.payload_hash
     killed = ProcessesKilled(directive_id=directive.directive_id, receipt_payload_hash=receipt, pids=tuple(pids))
@@ -123,7 +125,7 @@ def _ended(
 
 
 def _superseded(
-    run: Run, directive: Directive, ended: Mapping[str, Sequence[int]], *, whole_run: bool
+    run: CoordinatorRun, directive: SteeringDirective, ended: Mapping[str, Sequence[int]], *, whole_run: bool
 ) -> Sequence[Draft]:
     """What still waited for the ended children will never be delivered: the stop came first."""
     return tuple(
@@ -133,7 +135,7 @@ def _superseded(
     )
 
 
-def _is_about(run: Run, directive: Directive, children: Mapping[str, Sequence[int]]) -> bool:
+def _is_about(run: CoordinatorRun, directive: SteeringDirective, children: Mapping[str, Sequence[int]]) -> bool:
     """Whether a directive is about these children alone: also none of its subtasks starts afresh with another one."""
     if directive.stops_run or not directive.targets or not set(directive.targets) <= set(children):
         return False

@@ -13,7 +13,7 @@ from ...application.commands.answer_agent import Resolved, Wanted, resolve_reque
 from ...application.writer.caller import Answer
 from ...domain.event import Draft, Fact
 from ...domain.facts.asking import Scope
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.work.answers import find_command, find_request
 from ..request.access import RunPlace
 from ..request.idempotency import Asking, Asks, Command
@@ -193,7 +193,7 @@ def _decide(
     runs = asking.services.runs
 
     def carry_out(command: Command) -> Sequence[Fact]:
-        def told(run: Run, _: Sequence[Draft]) -> Answer:
+        def told(run: CoordinatorRun, _: Sequence[Draft]) -> Answer:
             child, request = find_request(run, wanted.request_id)
             decided = Resolved(run_id=child.run_id, request_id=request.request_id, state=wanted.state)
             return command.tell(200, shown(decided, wanted))
@@ -209,7 +209,7 @@ def _option(
     asking: Asking,
     run_id: str,
     enabled: bool,
-    shown: Callable[[Run, RunPlace], Options],
+    shown: Callable[[CoordinatorRun, RunPlace], Options],
     option: Literal["auto_approve_tools", "autopilot"],
 ) -> Response[bytes]:
     place = asking.access.run(asking.principal, run_id, change=True)
@@ -218,7 +218,7 @@ def _option(
         raise UseCoordinator(coordinator_run_id=place.root)
 
     def carry_out(command: Command) -> Sequence[Fact]:
-        def told(run: Run, _: Sequence[Draft]) -> Any:
+        def told(run: CoordinatorRun, _: Sequence[Draft]) -> Any:
             return command.tell(200, {"run_id": place.run_id, option: enabled})
 
         run = set_option(place.root, option, enabled, command.by, asking.services.runs, told)

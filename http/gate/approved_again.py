@@ -12,7 +12,7 @@ from litestar import Response
 from ...application.ports.log import EventLog
 from ...domain.event import Fact
 from ...domain.facts.assembly import ReviewApproved
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.steering.gate_signals import NoReviewPending
 from ..request.idempotency import Asking, Command
 
@@ -44,7 +44,7 @@ def approve_once(asking: Asking, root: str, approve: Approve) -> Response[bytes]
         return response
 
 
-def _approved_tree(log: EventLog, run: Run, position: int) -> str:
+def _approved_tree(log: EventLog, run: CoordinatorRun, position: int) -> str:
     """Return what was approved by the command whose last fact is at this position."""
     tree, after = "", 0
     while page := log.read_stream(run.stream, after, PAGE):  # ends: a run's own stream holds no output

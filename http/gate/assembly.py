@@ -12,7 +12,7 @@ from msgspec import Meta
 from ...application.commands.review_assembly import review_assembly
 from ...application.commands.steer import request_changes
 from ...domain.event import Draft, Fact
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.rejected import Invalid
 from ...domain.runs.review import ReviewAssembly
 from ...domain.steering.gate_signals import RequestChanges
@@ -79,7 +79,7 @@ def review_run(
         # Whoever approves the same tree again has met their precondition when they did so first.
         wanted = if_match if tree is None else None
 
-        def told(run: Run, _: Sequence[Draft]) -> Any:
+        def told(run: CoordinatorRun, _: Sequence[Draft]) -> Any:
             # Here, under the fold that is decided on, so that nothing can come between the look and the append.
             check(wanted, run)
             if services.tenure.holds(place.run_id):

@@ -14,7 +14,7 @@ from ...application.commands.agree_outcome import confirm_outcome, revise_outcom
 from ...application.writer.caller import Caller
 from ...application.writer.run_log import Answering, RunLog
 from ...domain.event import Draft, Fact
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.rejected import NotFound
 from ...projections import run_detail
 from ..request.access import RunPlace
@@ -99,7 +99,7 @@ def _decide(asking: Asking, run_id: str, deciding: Deciding) -> Response[bytes]:
     runs = asking.services.runs
 
     def carry_out(command: Command) -> Sequence[Fact]:
-        def told(_: Run, __: Sequence[Draft]) -> Any:
+        def told(_: CoordinatorRun, __: Sequence[Draft]) -> Any:
             # Words can be erased, so none are kept with the answer: it is filled in whenever it is given.
             return command.tell(200, {"runId": place.root})
 
@@ -117,7 +117,7 @@ def _coordinator(asking: Asking, run_id: str) -> RunPlace:
     return place
 
 
-def _with_draft(run: Run, services: Services) -> Run:
+def _with_draft(run: CoordinatorRun, services: Services) -> CoordinatorRun:
     """Return the run as soon as it has a draft, or as it is when the time is over."""
     until = time.monotonic() + DRAFT_SECONDS
     while True:
@@ -130,7 +130,7 @@ def _with_draft(run: Run, services: Services) -> Run:
         services.views.wait(run_detail.VIEW.name, head + 1, left)
 
 
-def _body(run: Run) -> OutcomeSpecBody:
+def _body(run: CoordinatorRun) -> OutcomeSpecBody:
     spec = run.outcome_spec
     if spec is None:
         raise OutcomeSpecNotFound

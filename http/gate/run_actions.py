@@ -14,7 +14,7 @@ from ...application.commands.steer import request_changes
 from ...application.ports.log import EventLog
 from ...domain.event import Draft, Fact
 from ...domain.facts.assembly import MergeFailed
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.rejected import Invalid, Rejected
 from ...domain.steering.gate_signals import NoReviewPending
 from ...projections import run_detail
@@ -125,7 +125,7 @@ def _store(
         # Whoever approves the same tree again has met their precondition when they did so first.
         wanted = if_match if tree is None else None
 
-        def told(run: Run, _: Sequence[Draft]) -> Any:
+        def told(run: CoordinatorRun, _: Sequence[Draft]) -> Any:
             check(wanted, run)
             return command.tell(status, {"run_id": root, "status": run.status})
 
@@ -151,13 +151,13 @@ def _store(
         return approve_once(asking, root, carry_out) if data.approved else asking.once(carry_out)
 
 
-def _was_decided(run: Run, data: ReviewRequest) -> bool:
+def _was_decided(run: CoordinatorRun, data: ReviewRequest) -> bool:
     if data.request_changes:
         return False
     return run.status == ("completed" if data.approved else "declined")
 
 
-def _outcome(log: EventLog, run: Run, data: ReviewRequest) -> DecidedBody:
+def _outcome(log: EventLog, run: CoordinatorRun, data: ReviewRequest) -> DecidedBody:
     if data.request_changes:
         return DecidedBody(run_id=run.run_id, status="revision_requested")
     if not data.approved:
@@ -181,7 +181,7 @@ def _outcome(log: EventLog, run: Run, data: ReviewRequest) -> DecidedBody:
     return DecidedBody(run_id=run.run_id, status="merging" if run.merging else run.status)
 
 
-def _failure(log: EventLog, run: Run) -> MergeFailed:
+def _failure(log: EventLog, run: CoordinatorRun) -> MergeFailed:
     """Return why the newest merge failed."""
     failures: list[MergeFailed] = []
     after = 0

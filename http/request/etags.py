@@ -5,7 +5,7 @@ from typing import Annotated, TypeAlias
 
 from litestar.params import HeaderParameter
 
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.rejected import Invalid, Rejected
 
 _TAG = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
@@ -29,7 +29,7 @@ def etag(root_sequence: int) -> str:
     return f'"{root_sequence}"'
 
 
-def check(if_match: str | None, run: Run) -> None:
+def check(if_match: str | None, run: CoordinatorRun) -> None:
     """Return if the run is as the client saw it. Raises PreconditionFailed, Invalid."""
     if if_match is None or if_match.strip() == "*":
         return

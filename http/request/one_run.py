@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.rejected import Rejected, RunNotFound
 from ...projections import run_detail
 from ...projections.run_detail import RunDetail
@@ -38,7 +38,7 @@ def coordinator(asking: Asking, run_id: str) -> RunPlace:
     return place
 
 
-def settled(asking: Asking, root: str, holds: Callable[[Run], bool]) -> Run:
+def settled(asking: Asking, root: str, holds: Callable[[CoordinatorRun], bool]) -> CoordinatorRun:
     """Return the run once this holds of it, or as it is when that takes too long for an answer, or we are to end."""
     until = time.monotonic() + asking.services.settings.effect_seconds
     while not holds(run := asking.services.runs.run(root)) and time.monotonic() < until:

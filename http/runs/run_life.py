@@ -12,7 +12,7 @@ from litestar.params import FromPath
 from ...application.commands.end_run import archive_run, cancel_run, delete_run
 from ...application.commands.retry_run import Ids, retry_run
 from ...domain.event import Draft, Fact
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.runs.retry import RETRYABLE
 from ...domain.steering.steering import RunNotSteerable
 from ..request.idempotency import Asks, Command, directive_id
@@ -149,7 +149,7 @@ def delete_one(run_id: FromPath[str], asking: Asks) -> Response[None]:
     place = coordinator(asking, run_id)
 
     def carry_out(command: Command) -> Sequence[Fact]:
-        def told(_: Run, __: Sequence[Draft]) -> Any:
+        def told(_: CoordinatorRun, __: Sequence[Draft]) -> Any:
             return command.tell(204, None)
 
         return delete_run(place.root, command.by, asking.services.runs, told)

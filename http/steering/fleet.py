@@ -9,7 +9,7 @@ from litestar.params import FromQuery
 
 from ...domain.facts.child_run import ChildRun, work_id
 from ...domain.facts.held import WaitsFor
-from ...domain.facts.run import Run
+from ...domain.facts.run import CoordinatorRun
 from ...domain.facts.work_plan import Subtask
 from ...domain.steering.worker_command import check
 from ...domain.work.agent_requests import waits_for_person
@@ -108,14 +108,14 @@ def _status(part: Subtask, child: ChildRun) -> str:
     return "waiting_for_place" if waits else child.status
 
 
-def _held(run: Run, child: ChildRun) -> HeldBody | None:
+def _held(run: CoordinatorRun, child: ChildRun) -> HeldBody | None:
     held = run.held.get(work_id(child.run_id))
     if held is None:
         return None
     return HeldBody(error_code=held.error_code, message=held.message.value, waits_for=held.waits_for, since=held.since)
 
 
-def _workers(run: Run) -> Sequence[FleetWorker]:
+def _workers(run: CoordinatorRun) -> Sequence[FleetWorker]:
     workers: list[FleetWorker] = []
     for part in run.plan.subtasks.values() if run.plan else ():
         child = run.children.get(part.child_run_id or "")

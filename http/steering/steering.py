@@ -14,8 +14,8 @@ from ...application.ports.log import EventLog
 from ...application.ports.proofs import Receipt
 from ...domain.event import Draft, Fact
 from ...domain.facts.child_run import run_stream
-from ...domain.facts.directive import Directive, DirectiveMoved, TargetScope, directive_stream
-from ...domain.facts.run import Run
+from ...domain.facts.directive import DirectiveMoved, SteeringDirective, TargetScope, directive_stream
+from ...domain.facts.run import CoordinatorRun
 from ...domain.rejected import Forbidden, Invalid
 from ...domain.steering.steering import DirectiveNotFound, SteeringInvalid, SteerRun
 from ...projections.timeline import frame
@@ -114,7 +114,7 @@ class DirectiveDetail(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     history: Sequence[DirectiveStep]
 
 
-def directive_body(run: Run, directive: Directive, receipts: Mapping[int, Receipt]) -> DirectiveBody:
+def directive_body(run: CoordinatorRun, directive: SteeringDirective, receipts: Mapping[int, Receipt]) -> DirectiveBody:
     """Return a directive as a client sees it."""
     return DirectiveBody(
         directive_id=directive.directive_id,
@@ -175,7 +175,7 @@ def steer(
     services = asking.services
 
     def carry_out(command: Command) -> Sequence[Fact]:
-        def told(run: Run, drafts: Sequence[Draft]) -> Any:
+        def told(run: CoordinatorRun, drafts: Sequence[Draft]) -> Any:
             check(if_match, run)
             return command.tell(_status_here(services, place.root), {"directiveId": wanted.directive_id})
 
@@ -221,7 +221,7 @@ def resolve(
     runs = asking.services.runs
 
     def carry_out(command: Command) -> Sequence[Fact]:
-        def told(_: Run, __: Sequence[Draft]) -> Any:
+        def told(_: CoordinatorRun, __: Sequence[Draft]) -> Any:
             return command.tell(200, {"directiveId": directive})
 
         return resolve_directive(place.root, directive, data.action, command.by, runs, told)
@@ -265,7 +265,7 @@ def _target(data: SteerRequest) -> str | None:
     return given[0].lower() if given and given[0] else None
 
 
-def _history(log: EventLog, run: Run, wanted: str) -> Sequence[Fact]:
+def _history(log: EventLog, run: CoordinatorRun, wanted: str) -> Sequence[Fact]:
     facts = [*_stream(log, directive_stream(wanted))]
     for fact in _stream(log, run_stream(run.run_id)):
         if isinstance(fact.event, DirectiveMoved) and fact.event.directive_id == wanted:

@@ -18,8 +18,8 @@ from ...application.ports.proofs import Receipt
 from ...application.writer.caller import Answer
 from ...domain.event import Draft, Fact
 from ...domain.facts.child_run import Paused
-from ...domain.facts.directive import Directive
-from ...domain.facts.run import Run
+from ...domain.facts.directive import SteeringDirective
+from ...domain.facts.run import CoordinatorRun
 from ...domain.rejected import Forbidden, RunNotFound
 from ...domain.steering.steering import SteerWorker, steer_worker
 from ...domain.steering.worker_command import InvalidSteeringCommand, PayloadMismatch, WorkerCommand, WorkerKind, check
@@ -148,7 +148,7 @@ class Commanded:
         self.kind: WorkerKind | None = None
         self.child_run_id: str | None = None
 
-    def decide(self, run: Run) -> Sequence[Draft]:
+    def decide(self, run: CoordinatorRun) -> Sequence[Draft]:
         """Return the receipt. Raises whatever the command is refused for."""
         principal = self._asking.principal
         project = self._asking.services.runs.states.project(run.project_id)
@@ -226,7 +226,7 @@ def as_wanted(
 def put(asking: Asking, target: Target, wanted: SteerWorker, attempt: Command) -> Sequence[Fact]:
     """Put a command to one worker on the log, and tell the id of its directive. Raises what `steer_worker` raises."""
 
-    def told(_: Run, __: Sequence[Draft]) -> Any:
+    def told(_: CoordinatorRun, __: Sequence[Draft]) -> Any:
         return attempt.tell(201, {"directiveId": wanted.directive_id})
 
     return steer_one(target.root, wanted, attempt.by, asking.services.runs, told)
@@ -273,7 +273,9 @@ def as_command(request: WorkerSteerRequest, task_id: str) -> WorkerCommand:
     return WorkerCommand(task_id=task_id, **fields)
 
 
-def _receipt(directive: Directive, scope: str, task_id: str, receipt: Receipt, checkpoint: str) -> WorkerReceipt:
+def _receipt(
+    directive: SteeringDirective, scope: str, task_id: str, receipt: Receipt, checkpoint: str
+) -> WorkerReceipt:
     return WorkerReceipt(
         kind=directive.verb,
         task_id=task_id,
@@ -292,7 +294,7 @@ def _receipt(directive: Directive, scope: str, task_id: str, receipt: Receipt, c
     )
 
 
-def _checkpoint(log: EventLog, run: Run, directive: Directive) -> str:
+def _checkpoint(log: EventLog, run: CoordinatorRun, directive: SteeringDirective) -> str:
     """Return the leaf hash of the newest pause, for whoever paused the worker or goes on from there."""
     child = run.children[directive.scope.child_run_id or ""]
     if directive.verb != "resume" and (directive.verb != "pause" or child.paused is None):

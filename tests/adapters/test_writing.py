@@ -29,7 +29,7 @@ from steersman.domain.facts.agent_output import MessageDelta
 from steersman.domain.facts.assembly import WorkflowStep
 from steersman.domain.facts.child_run import output_stream
 from steersman.domain.facts.fold import replay
-from steersman.domain.facts.run import Run, deletion_stream
+from steersman.domain.facts.run import CoordinatorRun, deletion_stream
 from steersman.domain.facts.run_records import RunErased
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.domain.process.dispatch import advance
@@ -38,7 +38,7 @@ from steersman.domain.steering.steering import SteerWorker, steer_worker
 from steersman.tests.domain.fleet import Fleet, part
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-Decide = Callable[[Run], Sequence[Draft]]
+Decide = Callable[[CoordinatorRun], Sequence[Draft]]
 
 
 def said(word: str) -> Decide:
@@ -46,11 +46,11 @@ def said(word: str) -> Decide:
     return lambda run: (run.coordinator(WorkflowStep(step=word, status="done", label="")),)
 
 
-def refused(run: Run) -> Sequence[Draft]:
+def refused(run: CoordinatorRun) -> Sequence[Draft]:
     raise RunNotActive
 
 
-def broken(run: Run) -> Sequence[Draft]:
+def broken(run: CoordinatorRun) -> Sequence[Draft]:
     raise ZeroDivisionError
 
 
@@ -141,7 +141,7 @@ class House:
         assert self.runs.run(self.root) == folded(self.log, self.root)
 
 
-def folded(log: Any, root: str, upto: int = 1_000_000) -> Run:
+def folded(log: Any, root: str, upto: int = 1_000_000) -> CoordinatorRun:
     """Return the run as a fresh process would have it."""
     return replay(fact for fact in log.read_tree(root, limit=100_000) if fact.root_sequence <= upto)
 
@@ -163,7 +163,7 @@ def test_a_refusal_and_a_bug_in_one_command_take_nothing_from_the_others_of_its_
 
 
 def test_a_fact_that_cannot_be_folded_is_its_own_commands_fault(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    def evolve(run: Run, fact: Fact) -> Run:
+    def evolve(run: CoordinatorRun, fact: Fact) -> CoordinatorRun:
         if isinstance(fact.event, WorkflowStep) and fact.event.step == "poison":
             raise OverflowError
         return replay([fact], run)
@@ -178,7 +178,7 @@ def test_a_fact_that_cannot_be_folded_is_its_own_commands_fault(house: House, mo
 def test_each_command_sees_what_those_before_it_in_the_batch_decided(house: House) -> None:
     seen: list[int] = []
 
-    def counting(run: Run) -> Sequence[Draft]:
+    def counting(run: CoordinatorRun) -> Sequence[Draft]:
         seen.append(run.root_sequence)
         return said(str(len(seen)))(run)
 
@@ -203,7 +203,7 @@ def test_a_batch_whose_commit_is_lost_stores_nothing_and_is_decided_anew(house: 
 def test_a_batch_whose_commit_was_not_acknowledged_is_found_and_not_decided_again(house: House) -> None:
     decided: list[str] = []
 
-    def once(run: Run) -> Sequence[Draft]:
+    def once(run: CoordinatorRun) -> Sequence[Draft]:
         decided.append("a")
         return said("a")(run)
 
@@ -244,7 +244,7 @@ class Follows:
     def drives(self, root: str) -> bool:
         return True
 
-    def next(self, run: Run, now: datetime) -> Append | None:
+    def next(self, run: CoordinatorRun, now: datetime) -> Append | None:
         drafts = advance(run, now)
         by = service(str(uuid4()), self.fence)
         return by.append(drafts, written_versions(run, drafts), now) if drafts else None
@@ -260,7 +260,7 @@ class Handed:
         self.commits.append([fact.topic for fact in facts])
 
 
-def guided(run: Run) -> Sequence[Draft]:
+def guided(run: CoordinatorRun) -> Sequence[Draft]:
     """Decide to tell the only child something."""
     command = SteerWorker(
         directive_id=str(uuid4()),
@@ -397,7 +397,7 @@ def test_replicas_that_write_in_turn_decide_on_each_others_facts(stored: Callabl
     replicas[0].log.append(service("start").append(drafts, {d.stream: 0 for d in drafts}, NOW))
     seen: list[int] = []
 
-    def counting(run: Run) -> Sequence[Draft]:
+    def counting(run: CoordinatorRun) -> Sequence[Draft]:
         seen.append(run.root_sequence)
         return said(str(len(seen)))(run)
 

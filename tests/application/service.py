@@ -18,8 +18,8 @@ from steersman.application.writer.caller import Caller
 from steersman.application.writer.run_log import RunLog
 from steersman.domain.event import Event, Fact
 from steersman.domain.facts.child_run import ChildRun
-from steersman.domain.facts.directive import Directive
-from steersman.domain.facts.run import Run
+from steersman.domain.facts.directive import SteeringDirective
+from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.git import Commit
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.domain.process.dispatch import advance
@@ -124,7 +124,7 @@ class Service:
     # What the log holds
 
     @property
-    def run(self) -> Run:
+    def run(self) -> CoordinatorRun:
         """The run."""
         return self.runs.run("r")
 
@@ -148,7 +148,7 @@ class Service:
         assert run.plan is not None
         return run.children[run.plan.subtasks[subtask_id].child_run_id or ""]
 
-    def directive(self, directive_id: str) -> Directive:
+    def directive(self, directive_id: str) -> SteeringDirective:
         """A directive."""
         return self.run.directives[directive_id]
 
@@ -194,7 +194,7 @@ class Service:
 
     # Step by step
 
-    def drive(self, run_id: str = "r") -> Run:
+    def drive(self, run_id: str = "r") -> CoordinatorRun:
         """Do what is outstanding in this thread until only a person can go on; die and start again when the log fails."""
         for _ in range(MAX_ROUNDS):
             try:
@@ -226,7 +226,7 @@ class Service:
             self.driver.stop()
             self.driver = None
 
-    def wait(self, condition: Callable[[Run], object], what: str = "") -> Run:
+    def wait(self, condition: Callable[[CoordinatorRun], object], what: str = "") -> CoordinatorRun:
         """Return the run as soon as the condition is true of it; fail if that takes far too long."""
         until = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < until:

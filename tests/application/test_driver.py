@@ -16,7 +16,7 @@ from steersman.application.ports.log import Undecodable
 from steersman.domain.facts.asking import AnswerDelivered
 from steersman.domain.facts.child_run import Paused, ProcessesKilled, RunFailed, TurnOpened
 from steersman.domain.facts.directive import RevisionExecution
-from steersman.domain.facts.run import Run
+from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.process.effects import Effect, ResumeWorker
 from steersman.domain.work import answers
 from steersman.tests.application.outside import Session, writes_its_part
@@ -59,7 +59,7 @@ def under_way_in(service: Service) -> Sequence[Effect]:
     return service.driver.under_way() if service.driver is not None else ()
 
 
-def gate(run: Run) -> bool:
+def gate(run: CoordinatorRun) -> bool:
     return run.status == "awaiting_review"
 
 
@@ -138,7 +138,7 @@ class Asking:
 def until_asked(service: Service) -> str:
     """Return the id of the question that waits for an answer."""
 
-    def pending(run: Run) -> list[str]:
+    def pending(run: CoordinatorRun) -> list[str]:
         return [
             r.request_id for child in run.children.values() for r in child.requests.values() if r.state == "pending"
         ]
@@ -156,7 +156,7 @@ def answer_without_a_place(service: Service, others: str) -> Asking:
     service.wait(lambda _: len(asking.at_work) == 1, "for the next one to get the place")
     service.shop.decide("r", lambda run: answers.answer(run, asked, "Blue.", "alice"))
 
-    def waits(_: Run) -> bool:
+    def waits(_: CoordinatorRun) -> bool:
         states = service.driver.states().get("r", ()) if service.driver else ()
         work = f"{service.child(1).run_id}/work"
         return any(s.effect_id == work and s.state == "waits_for_place" for s in states)

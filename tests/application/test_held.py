@@ -18,7 +18,7 @@ from steersman.application.writer.caller import Caller
 from steersman.domain.event import Text
 from steersman.domain.facts.assembly import AssemblyFailed
 from steersman.domain.facts.held import EffectHeld, EffectReleased, EffectRetried
-from steersman.domain.facts.run import Run
+from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.process.dispatch import advance
 from steersman.domain.process.effects import WorkOnSubtask, next_effects
 from steersman.domain.process.hold import hold, release, try_now
@@ -57,7 +57,7 @@ def full() -> OSError:
     return OSError(errno.ENOSPC, "No space left on device")
 
 
-def gate(run: Run) -> bool:
+def gate(run: CoordinatorRun) -> bool:
     return run.status == "awaiting_review"
 
 
@@ -272,13 +272,13 @@ def tries_within(seconds: float, *, busy_seconds: float = 0.0) -> int:
     held = WorkOnSubtask(id="held/work", run_id="held", child_run_id="held")
     other = WorkOnSubtask(id="other/work", run_id="other", child_run_id="other")
     while clock.now < seconds:
-        if under_way.begin(held, Run(run_id=held.run_id), lambda: True):
+        if under_way.begin(held, CoordinatorRun(run_id=held.run_id), lambda: True):
             tries += 1
             clock.now += busy_seconds
             under_way.hold(held.id, held.run_id, full(), wall.now(), busy_seconds)
             under_way.finish(held, failed=True)
             assert "held" not in under_way.due()
-        assert under_way.begin(other, Run(run_id=other.run_id), lambda: True), (
+        assert under_way.begin(other, CoordinatorRun(run_id=other.run_id), lambda: True), (
             "who waits for another try keeps no place"
         )
         under_way.finish(other, failed=False)
@@ -307,11 +307,11 @@ def test_what_is_under_way_again_or_waits_for_a_place_is_not_looked_at_again_and
     first = WorkOnSubtask(id="first/work", run_id="first", child_run_id="first")
     second = WorkOnSubtask(id="second/work", run_id="second", child_run_id="second")
     for effect in (first, second):
-        assert under_way.begin(effect, Run(run_id=effect.run_id), lambda: True)
+        assert under_way.begin(effect, CoordinatorRun(run_id=effect.run_id), lambda: True)
         under_way.hold(effect.id, effect.run_id, full(), TickingClock().now())
         under_way.finish(effect, failed=True)
     clock.now = 1.0
     assert under_way.due() == {"first", "second"}
-    assert under_way.begin(first, Run(run_id=first.run_id), lambda: True)
-    assert not under_way.begin(second, Run(run_id=second.run_id), lambda: True)
+    assert under_way.begin(first, CoordinatorRun(run_id=first.run_id), lambda: True)
+    assert not under_way.begin(second, CoordinatorRun(run_id=second.run_id), lambda: True)
     assert under_way.due() == set()

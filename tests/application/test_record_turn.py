@@ -18,7 +18,7 @@ from steersman.application.ports.tenure import Alone
 from steersman.application.writer.run_log import RunLog
 from steersman.domain.event import Event
 from steersman.domain.facts.agent_output import MessageDelta, OutputTruncated, ToolCalled, ToolOutput
-from steersman.domain.facts.run import CoordinatorStarted, Run
+from steersman.domain.facts.run import CoordinatorRun, CoordinatorStarted
 from steersman.domain.facts.sandbox import SandboxPolicy
 from steersman.domain.process.dispatch import advance
 from steersman.domain.redaction.hold_back import unfinished
@@ -45,7 +45,7 @@ class PolicyRuns(RunLog):
 
     policy = SandboxPolicy()
 
-    def run(self, root: str) -> Run:
+    def run(self, root: str) -> CoordinatorRun:
         return msgspec.structs.replace(super().run(root), policy=self.policy)
 
 
@@ -141,7 +141,7 @@ def test_a_reviewer_runs_no_command_that_a_person_has_to_see(
     service.start(part("One"))
 
     class Trusting(RunLog):
-        def run(self, root: str) -> Run:
+        def run(self, root: str) -> CoordinatorRun:
             return msgspec.structs.replace(super().run(root), policy=policy, auto_approve_tools=True)
 
     recorder = TurnRecorder(Trusting(service.log, service.clock), Alone(), "r", "r", "t", "rehearsal", 0)

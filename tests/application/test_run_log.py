@@ -9,12 +9,12 @@ from steersman.application.writer.caller import Answer, IdempotencyKey
 from steersman.application.writer.run_log import MAX_ATTEMPTS, RunLog, read_versions, written_versions
 from steersman.domain.event import Draft
 from steersman.domain.facts.assembly import WorkflowStep
-from steersman.domain.facts.run import Run
+from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.rejected import Busy, RunNotFound
 from steersman.tests.application.service import Service, by, part
 
 
-def said(run: Run, words: str = "a") -> Sequence[Draft]:
+def said(run: CoordinatorRun, words: str = "a") -> Sequence[Draft]:
     return (run.coordinator(WorkflowStep(step=words, status="done", label="")),)
 
 
@@ -42,7 +42,7 @@ def test_a_decision_sees_what_another_process_has_stored_just_before(service: Se
 def test_a_decision_whose_ground_has_changed_is_taken_again_once_somebody_has_looked(service: Service) -> None:
     looks: list[int] = []
 
-    def resting(run: Run) -> Sequence[Draft]:
+    def resting(run: CoordinatorRun) -> Sequence[Draft]:
         if len(looks) < MAX_ATTEMPTS - 1:
             raise Conflict("it has changed")
         return said(run, "mine")
@@ -52,7 +52,7 @@ def test_a_decision_whose_ground_has_changed_is_taken_again_once_somebody_has_lo
 
 
 def test_a_decision_whose_ground_always_changes_is_refused_and_stores_nothing(service: Service) -> None:
-    def resting(run: Run) -> Sequence[Draft]:
+    def resting(run: CoordinatorRun) -> Sequence[Draft]:
         raise Conflict("it has changed")
 
     head = service.log.head()
@@ -62,7 +62,7 @@ def test_a_decision_whose_ground_always_changes_is_refused_and_stores_nothing(se
 
 
 def test_a_decision_that_fails_leaves_the_state_as_it_was(service: Service) -> None:
-    def broken(run: Run) -> Sequence[Draft]:
+    def broken(run: CoordinatorRun) -> Sequence[Draft]:
         raise ZeroDivisionError
 
     before = service.run

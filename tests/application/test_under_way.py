@@ -14,7 +14,7 @@ from steersman.domain.facts.assembly import AssemblyBlocked
 from steersman.domain.facts.child_run import ChildRun
 from steersman.domain.facts.directive import SteeringReceived
 from steersman.domain.facts.gates import GateSpec
-from steersman.domain.facts.run import Run
+from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.process.effects import (
     AnswerQuestion,
     AssembleChildren,
@@ -40,7 +40,7 @@ def work(run_id: str) -> WorkOnSubtask:
 
 
 def begin(under_way: UnderWay, *effects: Effect) -> list[bool]:
-    return [under_way.begin(effect, Run(run_id=effect.run_id), always) for effect in effects]
+    return [under_way.begin(effect, CoordinatorRun(run_id=effect.run_id), always) for effect in effects]
 
 
 def test_a_run_that_cannot_be_driven_keeps_nobody_from_a_place() -> None:
@@ -86,7 +86,7 @@ def test_a_paused_child_lets_its_place_go_and_is_resumed_when_there_is_one() -> 
     under_way = UnderWay(1)
     child, other, third = work("child"), work("other"), work("third")
     at_work = ChildRun(run_id="child", subtask_id=1, agent_name="a", model_id="m", branch="b", created_at="")
-    run = Run(run_id="child", children={"child": at_work})
+    run = CoordinatorRun(run_id="child", children={"child": at_work})
     paused = msgspec.structs.replace(run, children={"child": msgspec.structs.replace(at_work, status="paused")})
     resume = ResumeWorker(id="d/resume", run_id="child", child_run_id="child", directive_id="d")
     assert under_way.begin(child, run, always)

@@ -7,7 +7,7 @@ import msgspec
 
 from steersman.domain.event import Event
 from steersman.domain.facts.child_run import ChildRun
-from steersman.domain.facts.directive import Directive, Severity, Source
+from steersman.domain.facts.directive import Severity, Source, SteeringDirective
 from steersman.domain.facts.gates import GateSpec
 from steersman.domain.facts.work_plan import Subtask, WorkPlan
 from steersman.domain.git import Commit
@@ -99,7 +99,7 @@ class Fleet(Story):
         assert found is not None, f"subtask {subtask_id} has no child run"
         return found
 
-    def directive(self, directive_id: str) -> Directive:
+    def directive(self, directive_id: str) -> SteeringDirective:
         """A directive."""
         return self.run.directives[directive_id]
 

@@ -24,7 +24,7 @@ from steersman.domain.facts.asking import (
 )
 from steersman.domain.facts.bad_ends import STALLED, BadEnd
 from steersman.domain.facts.child_run import RunCancelled, TurnEnded
-from steersman.domain.facts.run import Run
+from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.process.effects import AnswerQuestion
 from steersman.domain.rejected import Invalid, RunNotActive
 from steersman.domain.work import agent_requests, answers, child_ends, turns, workers
@@ -271,7 +271,7 @@ def test_requests_are_found_by_their_coordinator_or_by_the_child_that_asked(aski
         assert answers.find_request(asking.run, tool, asked_by)[0].run_id == first
         assert answers.find_question(asking.run, question, asked_by)[0].run_id == first
         assert answers.find_command(asking.run, digest.removeprefix("sha256:"), asked_by)[1].request_id == shell
-    refused: Sequence[tuple[Callable[[Run, str, str | None], object], str, type[Exception]]] = (
+    refused: Sequence[tuple[Callable[[CoordinatorRun, str, str | None], object], str, type[Exception]]] = (
         (answers.find_request, tool, RequestUnknown),
         (answers.find_question, question, NoPendingQuestion),
         (answers.find_command, digest, RequestUnknown),

@@ -11,7 +11,7 @@ import pytest
 
 from steersman.domain.event import Draft, Text, Unknown
 from steersman.domain.facts.fold import evolve, replay
-from steersman.domain.facts.run import Run
+from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.domain.process.dispatch import advance
 from steersman.domain.process.effects import next_effects
@@ -43,12 +43,12 @@ def test_a_fact_of_any_kind_is_folded_into_any_state(topic: str) -> None:
     kind = CATALOGUE[topic]
     if kind.OUTPUT:
         return
-    states: Sequence[Run] = (Run(), Fleet(part("One")).run, story().run)
+    states: Sequence[CoordinatorRun] = (CoordinatorRun(), Fleet(part("One")).run, story().run)
     for state in states:
         for run, root in (("r", "r"), ("c", "r"), (next(iter(state.children), "c"), "r"), (None, "r")):
             draft = Draft(stream="s", event=event(kind), run=run, root=root)
             (fact,) = Numbers().store([draft])
-            assert isinstance(evolve(state, fact), Run)
+            assert isinstance(evolve(state, fact), CoordinatorRun)
 
 
 def test_a_fact_of_a_newer_release_leaves_the_run_to_a_newer_replica() -> None:
@@ -91,8 +91,8 @@ def test_an_effect_is_outstanding_until_its_fact_is_there() -> None:
 
 
 def test_a_run_that_does_not_exist_needs_nothing() -> None:
-    assert next_effects(Run()) == ()
-    assert advance(Run(), Fleet(part("One")).now) == ()
+    assert next_effects(CoordinatorRun()) == ()
+    assert advance(CoordinatorRun(), Fleet(part("One")).now) == ()
 
 
 def test_folding_many_corrections_costs_about_as_much_for_each() -> None:
@@ -106,7 +106,7 @@ def test_folding_many_corrections_costs_about_as_much_for_each() -> None:
     fleet.command("guidance", 1)
     changed = [
         name
-        for name in Run.__struct_fields__
+        for name in CoordinatorRun.__struct_fields__
         if getattr(fleet.run, name) is not getattr(before, name) and getattr(fleet.run, name) != getattr(before, name)
     ]
     assert set(changed) <= {"directives", "undecided", "waiting", "versions", "root_sequence"}

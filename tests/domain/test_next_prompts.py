@@ -11,7 +11,7 @@ import pytest
 
 from steersman.domain.facts.bad_ends import STALLED, WAYS, BadEnd
 from steersman.domain.facts.line import Left
-from steersman.domain.facts.run import Run
+from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.git import Commit
 from steersman.domain.runs import review
 from steersman.domain.runs.orchestration import start_run
@@ -265,7 +265,7 @@ def retried(*, is_handed_on: bool, dies: bool = False) -> Told:
 class Again(Fleet):
     """The run that tries another one again."""
 
-    def __init__(self, failed: Run, left: dict[int, Left]) -> None:
+    def __init__(self, failed: CoordinatorRun, left: dict[int, Left]) -> None:
         Story.__init__(self)
         self.team, self._commits, self._directives = TEAM, 100, 100
         command = start_again(failed, "w", {"ann"}, left)

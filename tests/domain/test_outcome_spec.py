@@ -14,7 +14,7 @@ from steersman.domain.facts.outcome_spec import (
     OutcomeSpecDrafting,
     read_draft,
 )
-from steersman.domain.facts.run import Run
+from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.git import Commit
 from steersman.domain.process.effects import DraftOutcome, MakePlan, next_effects
 from steersman.domain.projects.project import Project
@@ -34,7 +34,7 @@ from steersman.tests.spec import given
 MEMBER = Member(name="ann", role_id="software-engineer", role_title="Software Engineer", model_id=None)
 PROJECT = Project(project_id="p", default_branch="main", owner="alice", members=(MEMBER,))
 DRAFT = OutcomeDraft(desired_outcome=Text("Things are sold"), scope=Text("The shop"), assumptions=Text("None"))
-DIRECT = Run(run_id="r")
+DIRECT = CoordinatorRun(run_id="r")
 
 
 def started(plan: tuple[ProposedSubtask, ...] | None = None, *, autopilot: bool = False) -> Sequence[Draft]:
@@ -165,7 +165,7 @@ def test_the_writer_is_told_everything_that_was_said_and_the_planner_what_was_ag
     assert "Things are sold" in plan_prompt(agreed, "turn", "")
 
 
-def tried_again(*facts: OutcomeSpecDrafted | OutcomeSpecConfirmed | OutcomeSpecDrafting) -> Run:
+def tried_again(*facts: OutcomeSpecDrafted | OutcomeSpecConfirmed | OutcomeSpecDrafting) -> CoordinatorRun:
     """The run that tries one again that failed after these facts."""
     run = given(started(), said(*facts)).run
     failed = given(started(), said(*facts), fail_run(run, error_code="x", message="It broke.", retryable=True)).run

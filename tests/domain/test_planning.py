@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from steersman.application.effects.make_plan import plan_from
 from steersman.domain.event import Text
-from steersman.domain.facts.run import Run
+from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.facts.work_plan import InvalidPlan, WorkPlanMade, topological
 from steersman.domain.runs import review
 from steersman.domain.runs.planning import (
@@ -101,7 +101,7 @@ JUNK = st.recursive(
 @given(JUNK)
 def test_whatever_a_planner_answers_makes_a_plan(answer: object) -> None:
     words = f"Here you are.\n```json\n{msgspec.json.encode(answer).decode()}\n```\nGood luck."
-    plan = plan_from(words, Run(run_id="r", goal=Text("Sell things"), model_id="rehearsal"), PROJECT, MODELS)
+    plan = plan_from(words, CoordinatorRun(run_id="r", goal=Text("Sell things"), model_id="rehearsal"), PROJECT, MODELS)
     assert plan.subtasks
 
 
@@ -124,14 +124,14 @@ def test_a_planners_part_is_taken_without_what_nobody_knows_and_left_out_if_no_p
 )
 def test_without_a_usable_answer_one_part_covers_the_whole_goal_and_a_warning_says_so(answer: str) -> None:
     goal = "\N{SNOWMAN}" * 300 + "\nand more"
-    plan = plan_from(answer, Run(run_id="r", goal=Text(goal), model_id="rehearsal"), PROJECT, MODELS)
+    plan = plan_from(answer, CoordinatorRun(run_id="r", goal=Text(goal), model_id="rehearsal"), PROJECT, MODELS)
     (only,) = plan.subtasks
     assert str(only.scope) == goal
     assert len(plan.warnings) == 1
 
 
 def test_a_goal_that_was_erased_meanwhile_still_makes_a_plan() -> None:
-    assert plan_from("", Run(run_id="r", model_id="rehearsal"), PROJECT, MODELS).subtasks
+    assert plan_from("", CoordinatorRun(run_id="r", model_id="rehearsal"), PROJECT, MODELS).subtasks
 
 
 @settings(max_examples=30, derandomize=True)
@@ -165,7 +165,9 @@ def test_a_planners_title_of_many_lines_becomes_one_line() -> None:
 
 
 def test_a_planners_unusable_answer_is_told_to_whoever_looks_at_the_plan() -> None:
-    made = plan_from("no plan", Run(run_id="r", goal=Text("Sell things"), model_id="rehearsal"), PROJECT, MODELS)
+    made = plan_from(
+        "no plan", CoordinatorRun(run_id="r", goal=Text("Sell things"), model_id="rehearsal"), PROJECT, MODELS
+    )
     fleet = Fleet()
     fleet.put(review.put_plan(fleet.run, made))
     rows = [work_plan_view.apply({}, fact).get("r") for fact in fleet.facts if fact.event == made]

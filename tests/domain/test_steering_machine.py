@@ -37,7 +37,7 @@ from steersman.domain.facts.directive import (
 )
 from steersman.domain.facts.fold import replay
 from steersman.domain.facts.gates import GateSpec, Verdict
-from steersman.domain.facts.run import Run
+from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.facts.work_plan import SubtaskDispatched
 from steersman.domain.process.dispatch import advance
 from steersman.domain.process.effects import (
@@ -380,7 +380,7 @@ class Steering(RuleBasedStateMachine):
 
     @invariant()
     def whoever_works_is_somebodys_and_whatever_is_under_way_has_somebody(self) -> None:
-        run: Run = self.fleet.run
+        run: CoordinatorRun = self.fleet.run
         parts = run.plan.subtasks.values() if run.plan else ()
         at_work = {s.child_run_id for s in parts if s.in_flight}
         assert None not in at_work

@@ -6,21 +6,21 @@ import msgspec
 import pytest
 
 from steersman.domain.facts.directive import SteeringDecided
-from steersman.domain.facts.run import Run
+from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.facts.work_plan import change_subtasks
 from steersman.domain.steering.decision_table import decide
 from steersman.tests.domain.fleet import LOADS, Fleet, part
 
-Change = Callable[[Run], Run]
+Change = Callable[[CoordinatorRun], CoordinatorRun]
 
 
-def attempts(run: Run, subtask_id: int, used: int) -> Run:
+def attempts(run: CoordinatorRun, subtask_id: int, used: int) -> CoordinatorRun:
     assert run.plan is not None
     plan = change_subtasks(run.plan, [subtask_id], lambda s: msgspec.structs.replace(s, recovery_attempts=used))
     return msgspec.structs.replace(run, plan=plan)
 
 
-def iterations(run: Run, used: int) -> Run:
+def iterations(run: CoordinatorRun, used: int) -> CoordinatorRun:
     assert run.plan is not None
     return msgspec.structs.replace(run, plan=msgspec.structs.replace(run.plan, steering_iterations=used))
 
@@ -149,7 +149,7 @@ def test_a_child_that_was_never_started_cannot_go_on_in_place() -> None:
     signal = fleet.signal("rai", 1)
     assert fleet.run.plan is not None
 
-    def without_child(run: Run) -> Run:
+    def without_child(run: CoordinatorRun) -> CoordinatorRun:
         assert run.plan is not None
         plan = change_subtasks(run.plan, [1], lambda s: msgspec.structs.replace(s, child_run_id=None))
         return msgspec.structs.replace(run, plan=plan)

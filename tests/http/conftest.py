@@ -29,7 +29,7 @@ from steersman.domain.event import Draft, Text
 from steersman.domain.facts.agent_output import MessageDelta
 from steersman.domain.facts.assembly import ConflictAutoResolved
 from steersman.domain.facts.child_run import output_stream
-from steersman.domain.facts.run import Run
+from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.git import Commit
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.domain.process import dispatch
@@ -119,12 +119,12 @@ class Story:
         self.run_id = response.json()["runId"]
         return self.run_id
 
-    def decide(self, decision: Callable[[Run], Any]) -> None:
+    def decide(self, decision: Callable[[CoordinatorRun], Any]) -> None:
         """Store what is decided about the run."""
         self.api.services.runs.decide(self.run_id, decision, service(str(uuid4())))
 
     @property
-    def run(self) -> Run:
+    def run(self) -> CoordinatorRun:
         """The run as it is now."""
         return self.api.services.runs.run(self.run_id)
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from litestar.handlers import HTTPRouteHandler
 
-from steersman.domain.facts.run import Run
+from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.rejected import Rejected
 from steersman.domain.work import workers
 from steersman.domain.work.turns import Overtaken
@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 60.0
 FEEDS = {"/api/runs/{run_id:str}/stream", "/api/events/stream"}
 
 
-def end(run: Run, stop: str) -> Any:
+def end(run: CoordinatorRun, stop: str) -> Any:
     """Nothing of the run is alive."""
     return workers.confirm_end(run, stop, {child: () for child in workers.to_be_ended(run, stop)}, datetime.now(UTC))
 

@@ -17,7 +17,7 @@ from steersman.application.views.keep_views import (
 )
 from steersman.application.views.project_views import BATCH, Head, catch_up, rebuild
 from steersman.domain.event import Draft, Fact, Text
-from steersman.domain.facts.run import CoordinatorStarted, Run
+from steersman.domain.facts.run import CoordinatorRun, CoordinatorStarted
 from steersman.domain.git import Commit
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.projections.catalogue import VIEWS
@@ -86,7 +86,7 @@ class World:
             auto_approve_tools=False,
             autopilot=False,
         )
-        run = Run(run_id=run_id)
+        run = CoordinatorRun(run_id=run_id)
         draft: Draft = run.coordinator(started)
         append = Append(
             drafts=(draft,),

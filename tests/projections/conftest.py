@@ -16,7 +16,7 @@ from steersman.domain.event import Draft, Event, Fact, Text
 from steersman.domain.facts.agent_output import MessageDelta, ToolCalled
 from steersman.domain.facts.child_run import ChildRun, output_stream
 from steersman.domain.facts.fold import replay
-from steersman.domain.facts.run import Run
+from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.git import Commit
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.domain.process import dispatch
@@ -41,7 +41,7 @@ class History:
         self.log = MemoryLog(CATALOGUE)
         self.views = MemoryViews()
         self._steps = 0
-        self._run = Run()
+        self._run = CoordinatorRun()
         self._versions = Counter[str]()
 
     @property
@@ -50,7 +50,7 @@ class History:
         return START + timedelta(seconds=self._steps)
 
     @property
-    def run(self) -> Run:
+    def run(self) -> CoordinatorRun:
         """What the domain makes of the facts so far."""
         self._run = replay(self.log.read_tree("r", after=self._run.root_sequence), self._run)
         return self._run

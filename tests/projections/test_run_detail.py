@@ -12,7 +12,7 @@ from steersman.domain.facts.assembly import ConflictAutoResolved, Recovered
 from steersman.domain.facts.child_run import RunCancelled
 from steersman.domain.facts.directive import Action, DirectiveMoved, SteeringDecided, SteeringReceived, TargetScope
 from steersman.domain.facts.fold import evolve
-from steersman.domain.facts.run import Run
+from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.facts.work_plan import SubtaskDispatched, SubtaskMoved, SubtaskPending, SubtaskStatus, step
 from steersman.domain.git import Commit
 from steersman.domain.runs import review
@@ -188,7 +188,7 @@ def _row_of(rows: Mapping[str, Rows[Any]], view: str, key: str) -> Any:
     return rows[view].get(key)
 
 
-def _agree(rows: Mapping[str, Rows[Any]], run: Run) -> None:
+def _agree(rows: Mapping[str, Rows[Any]], run: CoordinatorRun) -> None:
     plan, detail, summary = run.plan, _row_of(rows, DETAIL, "r"), _row_of(rows, SUMMARY, "r")
     for row in (detail, summary):
         assert (row.status, row.result) == (run.status, run.result)
@@ -206,7 +206,7 @@ def _agree(rows: Mapping[str, Rows[Any]], run: Run) -> None:
     _children_agree(rows, run)
 
 
-def _children_agree(rows: Mapping[str, Rows[Any]], run: Run) -> None:
+def _children_agree(rows: Mapping[str, Rows[Any]], run: CoordinatorRun) -> None:
     for child in run.children.values():
         row, listed = _row_of(rows, DETAIL, child.run_id), _row_of(rows, CHILDREN, child.run_id)
         assert row.status == child.status
@@ -226,7 +226,7 @@ def test_views_agree_with_the_domain_after_every_fact_of_a_life(
 ) -> None:
     life(history)
     rows: dict[str, Rows[Any]] = {view.name: view.open(Nothing()) for view in VIEWS}
-    run = Run()
+    run = CoordinatorRun()
     for fact in history.facts:
         for view in rows.values():
             view.apply(fact)
