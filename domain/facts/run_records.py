@@ -1,10 +1,8 @@
-"""A run's record after, or besides, its work: put aside by its owner, or deleted for good. Deleting is driven from the log."""
+"""The facts of a run's record after, or besides, its work: put aside by its owner, deleted for good, erased."""
 
 from typing import ClassVar
 
 from ..event import Event
-
-# Events
 
 
 class RunArchived(Event, frozen=True, kw_only=True):
@@ -38,6 +36,3 @@ class RunErased(Event, frozen=True, kw_only=True):
     texts: int
     #: The agents that keep what was said to them: they offer no way to have it deleted, or failed at it.
     kept_by_agents: tuple[str, ...] = ()
-
-
-# Decisions
