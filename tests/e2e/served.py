@@ -71,10 +71,9 @@ class Feed:
         self._stream = http.stream("GET", path, headers=headers)
         self._response = self._stream.__enter__()
         assert self._response.status_code == 200, self._response.read()
-        self._events = self._read()
-
-    def _read(self) -> Iterator[ServerSent]:
-        yield from read_events(self._response.iter_lines())
+        # Nothing here leads back to this: a feed in a circle would be hung up by the collector, in the middle of another
+        # request of its client perhaps, and wait there for the lock of its own thread.
+        self._events: Iterator[ServerSent] = read_events(self._response.iter_lines())
 
     def until(self, *topics: str) -> list[Frame]:
         """Return the frames up to and with the first one of these topics. The feed must bring one."""

@@ -36,7 +36,7 @@ def test_work_that_meets_the_branchs_own_changes_is_reviewed_once_more_and_lands
     refused = api.post(f"/api/runs/{run_id}/commit", {}, 409)
     assert (refused["error"], refused["files"]) == ("base_moved", ["a.txt"])
     frames = api.until(run_id, "coordinator.base_moved")
-    api.feed(run_id, frames[-1].id).until(GATE)
+    api.until(run_id, GATE, after=frames[-1].id)
     first, second = gates(api, run_id)
     assert repository.git("rev-parse", "main") == moved
     assert (second["reason"], second["movedFiles"], second["base"]["commit"]) == ("base_moved", ["a.txt"], moved)
@@ -64,7 +64,7 @@ def test_an_approval_that_is_repeated_lands_nothing_else_and_a_new_one_lands_wha
     key = {"Idempotency-Key": "approval-1"}
     refused = api.post(*approve, 409, **key)
     assert (refused["error"], refused["retryable"]) == ("base_moved", False)
-    api.feed(run_id, api.until(run_id, "coordinator.base_moved")[-1].id).until(GATE)
+    api.until(run_id, GATE, after=api.until(run_id, "coordinator.base_moved")[-1].id)
 
     assert api.post(*approve, 409, **key)["error"] == "head_moved_since_review"
 
@@ -92,7 +92,7 @@ def test_work_that_would_bring_back_a_commit_that_was_dropped_from_the_branch_is
     kept = repository.git("rev-parse", "main")
     refused = api.post(f"/api/runs/{run_id}/commit", {}, 409)
     assert (refused["error"], refused["files"]) == ("base_moved", ["a.txt", "secret.txt"])
-    api.feed(run_id, api.until(run_id, "coordinator.base_moved")[-1].id).until(GATE)
+    api.until(run_id, GATE, after=api.until(run_id, "coordinator.base_moved")[-1].id)
     assert repository.git("rev-parse", "main") == kept
     second = gates(api, run_id)[-1]
     assert (second["reason"], second["base"]["commit"]) == ("base_moved", kept)
