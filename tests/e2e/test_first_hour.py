@@ -144,9 +144,10 @@ def test_why_a_run_stands_still_is_said_with_the_agents_last_words_and_so_is_the
     lines = [json.loads(line) for line in person.service.log.splitlines() if run["run_id"] in line]
     (lost,) = [line for line in lines if line["event"] == "a part of a plan has no result"]
     assert words in lost["error"]
-    # Its agent has failed as often as it may, so the run cannot go on; the way out is told, and is one.
-    refused = person.says("retry", run["run_id"], "Once more.", expect=1)
-    assert "Cancel the run and retry it" in refused
+    # Its agent has failed as often as it may by itself; a person's word begins a new count.
+    more = person.json("retry", run["run_id"], "Once more.", "--wait", expect=WAITS_FOR_YOU)["run"]
+    assert (more["run_id"], more["waiting"]) == (run["run_id"], ["blocked"])
+    # One that is given up can be tried as a new run.
     assert "cancelled" in person.says("cancel", run["run_id"])
     person.says("runs", "watch", run["run_id"], "--until-waits", expect=7)
     assert f"steersman retry {run['run_id']}" in person.says("show", run["run_id"])
