@@ -18,6 +18,7 @@ from ...domain.facts.assembly import (
 from ...domain.facts.child_run import RunCancelled, RunFailed
 from ...domain.facts.run import CoordinatorStarted
 from ...domain.facts.work_plan import SubtaskFailed
+from ...projections.one_line import in_one_line
 
 log = structlog.get_logger(__name__)
 
@@ -44,15 +45,27 @@ def say_what_happened(facts: Iterable[Fact], drives: Callable[[str], bool]) -> N
 def _line(event: Event) -> Line | None:
     match event:
         case RunFailed():
-            return "warning", "a run failed", {"error_code": event.error_code, "error": _cut(str(event.message))}
+            return (
+                "warning",
+                "a run failed",
+                {"error_code": event.error_code, "error": in_one_line(str(event.message), MAX_WORDS)},
+            )
         case SubtaskFailed():
             fields = {"subtask": event.subtask_id, "agent": event.assigned_agent, "error_code": event.cause}
-            return "warning", "a part of a plan has no result", fields | {"error": _cut(str(event.reason or ""))}
+            return (
+                "warning",
+                "a part of a plan has no result",
+                fields | {"error": in_one_line(str(event.reason or ""), MAX_WORDS)},
+            )
         case AssemblyBlocked():
             fields = {"reason": event.reason, "subtasks": list(event.ineligible_subtask_ids)}
             return "warning", "a plan stands still until a person steers it", fields
         case AssemblyFailed():
-            return "warning", "an assembly failed", {"error_code": event.reason, "error": _cut(str(event.message))}
+            return (
+                "warning",
+                "an assembly failed",
+                {"error_code": event.reason, "error": in_one_line(str(event.message), MAX_WORDS)},
+            )
         case MergeFailed():
             files = [str(path) for path in event.conflicting_files[:MAX_FILES]]
             return "warning", "a merge failed", {"error_code": event.reason, "files": files}
@@ -76,8 +89,3 @@ def _went_well(event: Event) -> Line | None:
             return "info", "a run is stopped", {"reason": event.reason}
         case _:
             return None
-
-
-def _cut(words: str) -> str:
-    line = " ".join(words.split())
-    return line if len(line) <= MAX_WORDS else f"{line[: MAX_WORDS - 1]}…"

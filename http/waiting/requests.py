@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from ...projections.one_line import in_one_line
 from ...projections.waiting import LostPart, WaitingDetail, WaitingItem, WaitingRun
 
 #: How much of an agent's or a person's words stands in a sentence.
@@ -80,18 +81,20 @@ def summary_of(row: WaitingRun, item: WaitingItem) -> str:
         case "gate":
             return _gate(row, detail)
         case "outcome_spec":
-            return f"What the goal is taken to mean is to be confirmed: {_cut(detail.desired_outcome)}"
+            return (
+                f"What the goal is taken to mean is to be confirmed: {in_one_line(detail.desired_outcome, MAX_WORDS)}"
+            )
         case "tool":
             where = f" at {detail.url}" if detail.url else ""
-            return f"The agent wants to use {_cut(detail.tool_name)}{where}: {_cut(detail.arguments)}"
+            return f"The agent wants to use {in_one_line(detail.tool_name, MAX_WORDS)}{where}: {in_one_line(detail.arguments, MAX_WORDS)}"
         case "shell":
-            return _cut(detail.command)
+            return in_one_line(detail.command, MAX_WORDS)
         case "question":
-            return f"The agent asks: {_cut(detail.question)}"
+            return f"The agent asks: {in_one_line(detail.question, MAX_WORDS)}"
         case "needs_attention":
             return f"A correction ({detail.verb}) could not be carried out: {detail.reason or 'it failed too often'}."
         case "blocked" if detail.effect is not None:
-            return f"{detail.effect} fails time and again ({detail.reason}): {_cut(detail.message)}"
+            return f"{detail.effect} fails time and again ({detail.reason}): {in_one_line(detail.message, MAX_WORDS)}"
         case "blocked":
             lost = [_lost(part) for part in detail.parts[:MAX_NAMED]]
             more = [f"and {len(detail.parts) - MAX_NAMED} more"] if len(detail.parts) > MAX_NAMED else []
@@ -112,15 +115,10 @@ def _gate(row: WaitingRun, detail: WaitingDetail) -> str:
 
 
 def _lost(part: LostPart) -> str:
-    cause = ": ".join(filter(None, (part.error_code, _cut(part.message)))) or "without a result"
-    return f"{_cut(part.title) or f'Subtask {part.subtask_id}'} ({part.agent}): {cause}"
+    cause = ": ".join(filter(None, (part.error_code, in_one_line(part.message, MAX_WORDS)))) or "without a result"
+    return f"{in_one_line(part.title, MAX_WORDS) or f'Subtask {part.subtask_id}'} ({part.agent}): {cause}"
 
 
 def _listed(paths: Sequence[str]) -> str:
     named = ", ".join(paths[:MAX_NAMED])
     return f"{named} and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else named
-
-
-def _cut(words: str | None) -> str:
-    line = " ".join((words or "").split())
-    return line if len(line) <= MAX_WORDS else f"{line[: MAX_WORDS - 1]}…"

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ...projections.one_line import in_one_line
+
 MAX_WORDS = 100
 #: Why something failed is worth more than one line of a terminal.
 MAX_CAUSE = 400
@@ -43,5 +45,4 @@ def _gist(topic: str, payload: Mapping[str, Any]) -> str:
 
 
 def _cut(words: object, most: int = MAX_WORDS) -> str:
-    line = " ".join(str(words or "").split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return in_one_line(str(words or ""), most)
