@@ -11,7 +11,7 @@ from ..refused import Refused
 from ..settings import client_options, read_connection
 from .client import Client, path_part
 from .finding import find_item, find_run, run_path, waiting_items
-from .start_run import wait_for
+from .following import wait_for
 
 KINDS = ("stop", "send", "redirect", "amend")
 #: What a redirect says that nobody worded.

@@ -12,11 +12,7 @@ from ..output import note, plain, print_json
 from ..refused import Refused, RefusedByService
 from ..settings import client_options, read_connection
 from .client import Client, path_part
-from .event_words import in_words
-from .finding import run_path, waiting_items
-from .following import WAITS_FOR_YOU, begun_with, conclusion, follow, resumable
-from .show_waiting import print_item
-from .sse import ServerSent
+from .following import wait_for
 
 #: The member of a team that nobody has made one for; it works with the default agent.
 ROLE = "software-engineer"
@@ -79,32 +75,6 @@ def command(
             return
         note(f"Run {run_id} has begun.")
         sys.exit(wait_for(client, run_id, as_json))
-
-
-def wait_for(client: Client, run_id: str, as_json: bool, answered: Sequence[dict[str, Any]] = ()) -> int:
-    """
-    Follow a run to where it waits for somebody, but for what was *answered* just now, or to its end; say how it stands, and
-    return what to end with.
-    """
-    with resumable(run_id, lambda last: f"steersman runs watch {run_id} --after {last} --until-waits") as seen:
-
-        def shown(event: ServerSent) -> None:
-            seen(event)
-            if event.id is not None and not as_json:
-                note(f"{event.id:>5}  {plain(in_words(event.event, msgspec.json.decode(event.data)))}")
-
-        after = begun_with(client, answered)
-        code = follow(client, run_id, shown, after=after, until_waits=True, answered=answered)
-    run = client.get(run_path(run_id))
-    if as_json:
-        print_json({"run": run, "exit": code})
-    else:
-        click.echo(f"Run {run_id}: {conclusion(run, code)}")
-        for item in waiting_items(client, run_id=run_id) if code == WAITS_FOR_YOU else ():
-            print_item(item)
-        if code not in (0, WAITS_FOR_YOU):
-            click.echo(f"Why: steersman show {run_id}")
-    return code
 
 
 def _goal(words: Sequence[str]) -> str:
