@@ -99,7 +99,8 @@ def on_postgres(log: PostgresLog) -> tuple[Callable[[], int], Callable[[], int]]
         return execute(cursor, *given, **more)
 
     # In the place of the driver's own, in this process alone: the store has no door for who counts its statements.
-    psycopg.Cursor.execute = counting  # type: ignore[method-assign]
+    driver: Any = psycopg.Cursor
+    driver.execute = counting
 
     def pages() -> int:
         # Each server process tells what it has counted when it is asked to, or some time later: else what filled the log

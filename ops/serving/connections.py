@@ -93,7 +93,7 @@ class Guarded(HttpToolsProtocol):
         self._unwanted_bytes = 0
         self._unread_since: float | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         """Let a client in, if there is room for one more."""
         super().connection_made(transport)
         self._head_since = self.loop.time()

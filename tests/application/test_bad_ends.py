@@ -277,7 +277,7 @@ def test_a_crash_before_the_branch_holds_the_half_done_work_loses_none_of_it(mon
         if [event for event in service.told(TreeCommitted) if event.unfinished]:
             monkeypatch.undo()
             raise KeyboardInterrupt
-        point(*args)  # type: ignore[arg-type]
+        point(*args)
 
     monkeypatch.setattr(service.git, "point_branch", dies)
     with pytest.raises(KeyboardInterrupt):
@@ -287,7 +287,7 @@ def test_a_crash_before_the_branch_holds_the_half_done_work_loses_none_of_it(mon
     old = service.run.children[children(service)[0]]
     assert old.head is not None
     assert service.git.branches[old.branch] == old.head.commit
-    assert service.git.files(service.run.assembly.head.commit)["half.txt"] == "half"  # type: ignore[union-attr]
+    assert service.git.files(service.run.assembly.head.commit)["half.txt"] == "half"
 
 
 def test_a_redirect_that_meets_a_bad_end_goes_on_with_the_same_child() -> None:
@@ -295,7 +295,7 @@ def test_a_redirect_that_meets_a_bad_end_goes_on_with_the_same_child() -> None:
         service.command("d", "redirect", 1, words="Go left.")
         while service.shop.decide("r", lambda run: advance(run, service.clock.now())):
             pass
-        return ends("max_tokens")(session, prompt, observer)  # type: ignore[return-value]
+        return ends("max_tokens")(session, prompt, observer)
 
     service = started(first(is_redirected))
     assert service.drive().status == "awaiting_review"
@@ -321,7 +321,7 @@ def test_a_cancel_of_ours_that_an_agent_reads_after_the_resume_is_no_end(monkeyp
         service.command("c", "resume", 1)
         carry(ResumeWorker)
         assert session.cancelled.is_set()
-        return ends("cancelled")(session, prompt, observer)  # type: ignore[return-value]
+        return ends("cancelled")(session, prompt, observer)
 
     service = started(first(is_paused), seconds=60.0)
     assert service.drive().status == "awaiting_review"
@@ -329,7 +329,7 @@ def test_a_cancel_of_ours_that_an_agent_reads_after_the_resume_is_no_end(monkeyp
     assert len(service.told(TurnOpened)) == len(service.told(SessionOpened)) == 1
     assert [(e.found_in_history, e.session_kept) for e in service.told(TurnInterrupted)] == [(True, True)]
     assert "You were interrupted" in service.agents.prompts[-1][1]
-    assert f"{service.child(1).run_id[:8]}.txt" in service.git.files(service.child(1).head.commit)  # type: ignore[union-attr]
+    assert f"{service.child(1).run_id[:8]}.txt" in service.git.files(service.child(1).head.commit)
 
 
 def test_what_an_agent_writes_to_its_standard_error_is_no_sign_of_life() -> None:

@@ -84,7 +84,7 @@ def handed_over(service: Service) -> None:
     assert service.run.plan.subtasks[1].status == "assemble_ready"
     ready = service.told(AssembleReady)[-1]
     assert (ready.run_id, ready.handed_on_from, ready.has_changes) == (last.run_id, first.run_id, True)
-    assert ready.tree_hash == service.git.tip(None, service.child(1).branch).tree  # type: ignore[arg-type]
+    assert ready.tree_hash == service.git.tip(None, service.child(1).branch).tree
     assert not service.told(TreeCommitted)[-1].has_changes, "that turn changed nothing itself"
     assert not service.told(NoChangesProduced)
     assert not service.told(RunCompleted)

@@ -80,14 +80,14 @@ def test_one_that_is_lost_between_two_turns_is_noticed_before_the_next(state: Wo
         follow(service)
 
     def commits_and_loses(*args: object) -> object:
-        made = commit(*args)  # type: ignore[arg-type]
+        made = commit(*args)
         if not lost:
             lost.append(state)
             service.git.spoil(place(service), state)
         return made
 
     service.agents.behave = is_asked_for_more
-    service.git.commit_workplace = commits_and_loses  # type: ignore[assignment]
+    service.git.commit_workplace = commits_and_loses
     service.drive()
     assert [event.workplace for event in service.told(TurnInterrupted)] == [state]
     prompt = service.agents.prompted(service.child(1).run_id)[-1]
@@ -136,7 +136,7 @@ def test_a_crash_before_it_is_made_anew_lets_nobody_load_the_session_that_knows_
 
     def dies(*args: object) -> None:
         service.git.make_workplace = make
-        make(*args)  # type: ignore[arg-type]
+        make(*args)
         raise KeyboardInterrupt
 
     service.agents.behave = loses_it
