@@ -141,14 +141,15 @@ def test_a_file_with_a_name_elsewhere_and_what_a_link_leads_to_are_not_given(tmp
     assert {(p.stat().st_uid) for p in (theirs, theirs / "secret", theirs / "linked")} == {os.getuid()}
 
 
-def test_fifty_thousand_files_are_given_in_moments(tmp_path: Path) -> None:
+def test_fifty_thousand_files_are_given_in_less_than_twice_the_time_they_took_to_make(tmp_path: Path) -> None:
+    begun = time.monotonic()
     for folder in range(50):
         (tmp_path / str(folder)).mkdir()
         for name in range(1_000):
             (tmp_path / str(folder) / str(name)).touch()
-    begun = time.monotonic()
+    made = time.monotonic()
     give_to(tmp_path, *((65534, 65534) if IS_ROOT else (os.getuid(), os.getgid())))
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - made < 2 * (made - begun)
     assert (tmp_path / "49" / "999").stat().st_uid == (65534 if IS_ROOT else os.getuid())
 
 

@@ -24,7 +24,9 @@ from steersman.domain.process.effects import PauseWorker, ResumeWorker, next_eff
 from steersman.tests.application.outside import Behaviour, Session, writes_its_part
 from steersman.tests.application.service import Service, part
 
+#: How long an agent may be silent that is there to be given up for it. Whoever works has a hundred times as long.
 STALL_SECONDS = 0.3
+PATIENCE_SECONDS = 100 * STALL_SECONDS
 TURN_BYTES = 50_000
 WORDS = "I was about to write the rest."
 
@@ -107,13 +109,19 @@ def first(bad: Behaviour) -> Behaviour:
     return behave
 
 
-def started(behave: Behaviour, seconds: float = STALL_SECONDS) -> Service:
-    """A service with one part, whose agents behave like this."""
+def started(behave: Behaviour, *, silences: int = 0) -> Service:
+    """A service with one part, whose agents behave like this, and in their first so many turns fall silent."""
     service = Service()
-    service.shop.stall_seconds = seconds
+    service.shop.stall_seconds = STALL_SECONDS if silences else PATIENCE_SECONDS
     service.shop.turn_bytes = TURN_BYTES
     service.start(part("One"))
-    service.agents.behave = behave
+
+    def behaves(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded | str | None:
+        if len(service.agents.prompts) >= silences:
+            service.shop.stall_seconds = PATIENCE_SECONDS
+        return behave(session, prompt, observer)
+
+    service.agents.behave = behaves
     return service
 
 
@@ -138,7 +146,7 @@ def test_every_way_of_the_policy_is_tried_here() -> None:
 @pytest.mark.parametrize("code", AGAIN)
 def test_who_starts_afresh_has_what_was_half_done_and_is_told_all_about_it(code: str) -> None:
     bad, is_kept = AGAIN[code]
-    service = started(first(bad))
+    service = started(first(bad), silences=code == "agent_stall_timeout")
     assert service.drive().status == "awaiting_review"
     old, new = children(service)
     (failed,) = service.told(RunFailed)
@@ -160,7 +168,7 @@ def test_who_starts_afresh_has_what_was_half_done_and_is_told_all_about_it(code:
 
 @pytest.mark.parametrize("code", [code for code, (_, is_kept) in AGAIN.items() if is_kept])
 def test_half_done_work_is_a_commit_of_its_own_on_the_childs_branch_that_says_so(code: str) -> None:
-    service = started(first(AGAIN[code][0]))
+    service = started(first(AGAIN[code][0]), silences=code == "agent_stall_timeout")
     service.drive()
     old = service.run.children[children(service)[0]]
     kept = service.told(TreeCommitted)[0]
@@ -174,7 +182,7 @@ def test_half_done_work_is_a_commit_of_its_own_on_the_childs_branch_that_says_so
 
 @pytest.mark.parametrize("code", AGAIN)
 def test_what_ends_badly_every_time_is_tried_four_times_and_then_a_person_is_asked_with_the_cause(code: str) -> None:
-    service = started(AGAIN[code][0])
+    service = started(AGAIN[code][0], silences=4 if code == "agent_stall_timeout" else 0)
     run = service.drive()
     assert run.plan is not None
     assert (run.plan.status, run.plan.subtasks[1].status) == ("assembly_blocked", "failed")
@@ -323,7 +331,7 @@ def test_a_cancel_of_ours_that_an_agent_reads_after_the_resume_is_no_end(monkeyp
         assert session.cancelled.is_set()
         return ends("cancelled")(session, prompt, observer)
 
-    service = started(first(is_paused), seconds=60.0)
+    service = started(first(is_paused))
     assert service.drive().status == "awaiting_review"
     assert len(children(service)) == 1
     assert len(service.told(TurnOpened)) == len(service.told(SessionOpened)) == 1
@@ -340,6 +348,6 @@ def test_what_an_agent_writes_to_its_standard_error_is_no_sign_of_life() -> None
             observer.update(AgentUpdate(kind="stderr", text="still here\n"))
         raise AgentFailed("agent_exited", "it was killed", retryable=True)
 
-    service = started(first(chatters))
+    service = started(first(chatters), silences=1)
     assert service.drive().status == "awaiting_review"
     assert [event.error_code for event in service.told(RunFailed)] == ["agent_stall_timeout"]

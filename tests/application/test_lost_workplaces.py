@@ -194,12 +194,13 @@ def test_one_that_cannot_be_made_ends_the_child_with_the_code_that_says_why(afte
 @pytest.mark.parametrize("way", ["died", "stalled", "gave up"])
 def test_a_turn_that_ends_badly_because_its_workplace_is_lost_is_asked_again_and_nobody_is_blamed(way: str) -> None:
     service = Service()
-    service.shop.stall_seconds = 0.3
+    service.shop.stall_seconds = 0.3 if way == "stalled" else 60.0
     service.start(part("One"))
 
     def loses_it(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
         writes_its_part(session, prompt, observer)
         service.agents.behave = writes_its_part
+        service.shop.stall_seconds = 60.0
         service.git.spoil(place(service), "replaced")
         if way == "died":
             raise AgentFailed("agent_exited", "status 3", retryable=True)
