@@ -142,13 +142,7 @@ def _waiting(
         left = tuple(other for other in waiting[child] if other != key)
         waiting = waiting.set(child, left) if left else waiting.delete(child)
     for child in waits - waited:
-        # One that waits again, because somebody had it tried again, has others behind it.
-        ids = (*waiting.get(child, ()), key)
-        newest = len(ids) < 2 or run.directives[ids[-2]].position < directive.position
-        behind = (
-            ids if newest else sorted(ids, key=lambda i: directive.position if i == key else run.directives[i].position)
-        )
-        waiting = waiting.set(child, tuple(behind))
+        waiting = waiting.set(child, (*waiting.get(child, ()), key))
     return waiting
 
 
