@@ -692,6 +692,33 @@ def test_too_large_a_file_and_too_large_a_commit_are_refused_by_name(scratch: Sc
     assert git.commit_workplace(scratch.path, path, base, AT, "x").commit != base
 
 
+@pytest.mark.parametrize("how", ["staged", "committed", "staged and gone", "a filter that is none"])
+def test_no_way_leads_around_the_limits(scratch: Scratch, how: str) -> None:
+    limits = Limits(file_bytes=1000, commit_bytes=2500)
+    git = GitRepositories(scratch.home / "scratch", settings=GitSettings(limits=limits))
+    path, base = scratch.workplace(), scratch.rev("main")
+
+    def put(files: dict[str, str]) -> None:
+        scratch.write(files, path)
+        if how == "a filter that is none":
+            scratch.write({".gitattributes": "* filter=none\n"}, path)
+            return
+        scratch.git("add", *files, cwd=path)
+        if how == "committed":
+            scratch.git("commit", "-q", "-m", "Work", cwd=path)
+        elif how == "staged and gone":
+            scratch.git("update-index", "--skip-worktree", *files, cwd=path)
+            scratch.write(dict.fromkeys(files), path)
+
+    put({"large": "x" * 1001})
+    with pytest.raises(CommitFailed, match=r"'large' has 1001 bytes; STEERSMAN_MAX_FILE_MIB allows 1000"):
+        git.commit_workplace(scratch.path, path, base, AT, "x")
+    scratch.repositories.make_workplace(scratch.path, path, base)
+    put({f"f{number}": str(number) * 900 for number in range(3)})
+    with pytest.raises(CommitFailed, match=r"\d+ bytes; STEERSMAN_MAX_COMMIT_MIB allows 2500"):
+        git.commit_workplace(scratch.path, path, base, AT, "x")
+
+
 def test_a_large_file_passes_without_being_held_in_memory(scratch: Scratch) -> None:
     path = scratch.workplace()
     with open(path / "large", "wb") as file:

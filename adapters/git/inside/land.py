@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from .shell import Failed, Git, answer, copy
+from .shell import Failed, Git, answer, copy, lstat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class _Landing:
 
     def _bars(self, path: bytes, changed: dict[bytes, _Change]) -> bool:
         """Return whether what stands at a path neither is a directory to write in nor makes room for one."""
-        found = _lstat(path)
+        found = lstat(path)
         if found is None:
             return False
         if path in changed and changed[path].old_mode == LINK:
@@ -121,7 +121,7 @@ class _Landing:
         return not stat.S_ISDIR(found.st_mode) and path not in changed
 
     def _is_taken(self, change: _Change, changed: dict[bytes, _Change]) -> bool:
-        found = _lstat(change.path)
+        found = lstat(change.path)
         if found is None:
             return False
         if change.new_mode == LINK or not stat.S_ISDIR(found.st_mode):
@@ -198,10 +198,10 @@ class _Landing:
         """Return whether nothing stands at a path, or on the way to it; empty directories make room."""
         above = path
         while above := above.rpartition(b"/")[0]:
-            found = _lstat(above)
+            found = lstat(above)
             if found is not None and not stat.S_ISDIR(found.st_mode):
                 return False
-        found = _lstat(path)
+        found = lstat(path)
         if found is not None and stat.S_ISDIR(found.st_mode) and not any(_files(path)):
             for directory, _, _ in os.walk(path, topdown=False):
                 os.rmdir(directory)
@@ -255,19 +255,13 @@ def _filtered(said: list[bytes]) -> list[bytes]:
     return [path for path, _, value in triples if value not in (b"unspecified", b"unset")]
 
 
-def _lstat(path: bytes) -> os.stat_result | None:
-    with suppress(OSError):
-        return os.lstat(path)
-    return None
-
-
 def _is_file(path: bytes) -> bool:
     """Return whether something that is no directory stands at a path, and not behind a link."""
     above = path
     while above := above.rpartition(b"/")[0]:
         if os.path.islink(above):
             return False
-    found = _lstat(path)
+    found = lstat(path)
     return found is not None and not stat.S_ISDIR(found.st_mode)
 
 

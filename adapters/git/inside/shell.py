@@ -25,6 +25,7 @@ class Failed(Exception):
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(code, message)
+        self.code = code
 
 
 class Call:
@@ -209,3 +210,10 @@ def write(path: str, content: bytes) -> None:
         os.makedirs(os.path.dirname(path))
     with open(path, "wb") as file:
         file.write(content)
+
+
+def lstat(path: bytes) -> os.stat_result | None:
+    """Return what stands at a path, None if nothing does, or nothing that can be reached."""
+    with suppress(OSError):
+        return os.lstat(path)
+    return None
