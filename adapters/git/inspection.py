@@ -161,10 +161,15 @@ def _borrowed(path: Path, objects: str, rules: Rules, depth: int = 0) -> Iterato
 
 
 def checkouts(opened: Opened) -> Sequence[tuple[str, str]]:
-    """Return every checkout of a repository, each as its top and its git directory: the one that was opened first."""
+    """
+    Return every checkout of a repository, each as its top and its git directory: the one that was opened first. The top
+    is empty where nobody knows it.
+    """
     found = {opened.control: opened.root}
-    if os.path.basename(opened.common) == ".git":
-        found.setdefault(opened.common, os.path.dirname(opened.common))
+    if dict(opened.settings).get("core.bare") != "true":
+        # One that is elsewhere than around its git directory cannot be found from there.
+        is_around = os.path.basename(opened.common) == ".git"
+        found.setdefault(opened.common, os.path.dirname(opened.common) if is_around else "")
     for directory in admin_entries(opened.common):
         if root := root_of(directory):
             found.setdefault(os.path.realpath(directory), root)

@@ -116,6 +116,14 @@ def read_ref(repo: Repo, ref: Ref) -> ObjectID | None:
         return None
 
 
+def followed(repo: Repo, ref: Ref) -> Ref:
+    """Return the ref that a name stands for: another one's, where it is no more than a second name of that."""
+    try:
+        return repo.refs.follow(ref)[0][-1]
+    except (KeyError, IndexError):
+        return ref
+
+
 def swap_ref(
     repo: Repo, ref: Ref, old: ObjectID | None, new: ObjectID, why: str = "", may_move: MayMove = always
 ) -> bool:

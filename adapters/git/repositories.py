@@ -331,7 +331,9 @@ class GitRepositories:
 
 
 def _state(found: Opened, path: Path) -> RepositoryState:
-    if found.repo.bare or dict(found.settings).get("core.bare") == "true":
+    # A bare one may have checkouts beside it, each of which is as good as any.
+    is_bare = found.control == found.common and dict(found.settings).get("core.bare") == "true"
+    if is_bare or found.control == found.root:
         raise RepositoryUnusable("bare_repository", f"{path} is bare: it has no files to work on")
     head = found.repo.refs.read_ref(Ref(b"HEAD")) or b""
     if not head.startswith(b"ref: " + HEADS):

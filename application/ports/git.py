@@ -187,7 +187,8 @@ class Repositories(Protocol):
     def obstacle(self, repository: Path, branch: str) -> str | None:
         """
         Return why a merge into *branch* would be blocked now, looking only: repository_dirty or
-        operation_in_progress where it is checked out; None if nothing stands in the way.
+        operation_in_progress where it is checked out, checkout_missing where it is checked out and that checkout is not
+        where git was told last; None if nothing stands in the way.
         """
         ...
 

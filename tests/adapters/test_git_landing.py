@@ -490,3 +490,77 @@ def test_line_endings_of_a_checkout_are_kept(scratch: Scratch) -> None:
     assert (scratch.path / "a.txt").read_bytes() == b"1\r\n2\r\n"
     assert (scratch.path / "b.txt").read_bytes() == b"b\r\n"
     assert scratch.status() == ""
+
+
+@pytest.mark.parametrize("side", ["the branch", "HEAD"])
+def test_a_branch_of_two_names_moves_with_its_checkout(scratch: Scratch, side: str) -> None:
+    old, new = moved(scratch)
+    scratch.git("symbolic-ref", "refs/heads/alias", "refs/heads/main")
+    if side == "HEAD":
+        scratch.git("symbolic-ref", "HEAD", "refs/heads/alias")
+
+    assert land(scratch, old, new, "alias" if side == "the branch" else "main").state == "merged"
+
+    assert (scratch.rev("main"), scratch.status()) == (new, "")
+    assert scratch.git("symbolic-ref", "refs/heads/alias") == "refs/heads/main\n"
+
+
+def test_a_checkout_that_is_not_where_git_was_told_blocks_until_it_is_back_or_forgotten(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    linked, away = scratch.home / "linked", scratch.home / "away"
+    scratch.git("checkout", "-q", "-b", "side")
+    scratch.git("worktree", "add", "-q", str(linked), "main")
+    linked.rename(away)
+
+    assert scratch.repositories.obstacle(scratch.path, "main") == "checkout_missing"
+    assert land(scratch, old, new).reason == "checkout_missing"
+
+    away.rename(linked)
+    assert land(scratch, old, new).state == "merged"
+    assert scratch.status(linked) == ""
+    shutil.rmtree(linked)
+    newer = scratch.branch_off("newer", {"README": "three\n"}, new)
+    assert land(scratch, new, newer).reason == "checkout_missing"
+    scratch.git("worktree", "prune")
+    assert land(scratch, new, newer).state == "merged"
+
+
+def test_a_checkout_that_nobody_can_find_from_its_git_directory_blocks(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    scratch.git("init", "-q", "--separate-git-dir", str(scratch.home / "apart"))
+    linked = scratch.home / "linked"
+    scratch.git("worktree", "add", "-q", "-b", "side", str(linked))
+
+    assert scratch.repositories.merge(linked, "main", old, new).reason == "checkout_missing"
+    assert land(scratch, old, new).state == "merged", "from there it is found"
+    assert scratch.status() == ""
+
+
+def test_a_checkout_beside_a_bare_repository_serves_as_any_other(scratch: Scratch) -> None:
+    old, new = moved(scratch)
+    bare, linked = scratch.home / "bare", scratch.home / "linked"
+    scratch.git("clone", "-q", "--bare", str(scratch.path), str(bare))
+    scratch.git("worktree", "add", "-q", str(linked), "main", cwd=bare)
+
+    assert scratch.repositories.inspect(linked).branch == "main"
+    assert scratch.repositories.merge(linked, "main", old, new).state == "merged"
+
+    assert (scratch.rev("HEAD", linked), scratch.status(linked)) == (new, "")
+
+
+def test_the_files_of_submodules_stay_whatever_is_configured(scratch: Scratch) -> None:
+    inner = scratch.home / "inner"
+    scratch.git("init", "-q", str(inner), cwd=scratch.home)
+    scratch.commit({"x": "x\n"}, inner)
+    scratch.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), "sub")
+    old = scratch.commit({})
+    scratch.git("config", "submodule.recurse", "true")
+    scratch.git("update-index", "--cacheinfo", f"160000,{scratch.commit({'y': 'y'}, inner)},sub")
+    scratch.git("commit", "-q", "-m", "newer")
+    new = scratch.rev("HEAD")
+    scratch.git("-c", "submodule.recurse=false", "reset", "-q", "--hard", old)
+
+    assert land(scratch, old, new).state == "merged"
+
+    assert scratch.status() == " M sub\n"
+    assert not (scratch.path / "sub/y").exists()

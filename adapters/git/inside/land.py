@@ -17,7 +17,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SETTINGS = {"core.quotePath": "false", "core.splitIndex": "false", "checkout.workers": "0", "core.fsync": "none"}
+SETTINGS = {
+    "core.quotePath": "false",
+    "core.splitIndex": "false",
+    "checkout.workers": "0",
+    "core.fsync": "none",
+    # A merge of git's leaves the files of submodules alone, too, whatever is configured.
+    "submodule.recurse": "false",
+}
 LINK = "160000"
 NOTHING = "000000"
 #: Ends the word for a failure after which files may have moved.
