@@ -30,6 +30,9 @@ LOOSE_BYTES = 16 * 1024 * 1024
 #: What says that a pack of ours is kept until a ref leads to it.
 KEEP = "steersman"
 STALE_SECONDS = 24 * 3600.0
+#: What git looks for in objects before they are stored, but for lists of attributes that it would ignore: that does no harm,
+#: and a repository may hold one already.
+STRICT = "--strict=gitattributesLineLength=warn,gitattributesLarge=warn"
 
 T = TypeVar("T")
 
@@ -166,9 +169,9 @@ def _store(git: Program, pack: IO[bytes], limit_bytes: int) -> tuple[str, ...]:
     _let_go(git)
     # The signature, the format, then how many objects there are.
     few = head[:4] == b"PACK" and int.from_bytes(head[8:12]) < LOOSE_OBJECTS and len(head) < CHUNK_BYTES
-    arguments = ("unpack-objects", "-q", "--strict")
+    arguments = ("unpack-objects", "-q", STRICT)
     if not few:
-        arguments = ("index-pack", "--stdin", "--fix-thin", "--strict", f"--keep={KEEP}")
+        arguments = ("index-pack", "--stdin", "--fix-thin", STRICT, f"--keep={KEEP}")
     process = git.start(*arguments, stdin=-1)
     words = Words(process.stderr)
     with ending(process):

@@ -1,6 +1,7 @@
 """Merge commits in a box, in a scratch repository that borrows the project's objects: no checkout, no driver, no dirty file."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
@@ -101,10 +102,11 @@ def _held(
             return merged
         # Branches, facts and workplaces name it later: until then a `git gc` of the user's would take it away.
         name = f"{making.run_id}/{merged.commit}".encode()
-        set_ref(opened.repo, Ref(MERGED + name), merged.commit, may_move)
+        with suppress(KeyError):
+            set_ref(opened.repo, Ref(MERGED + name), merged.commit, may_move)
         reached("merge.held")
         answered.release()
-        # It may have swept some of it away before the ref led to it.
+        # It may have swept it away, or some of it, before the ref led to it.
         words = missing(opened.git, merged.commit, [onto, *commits])
         if not words:
             return merged

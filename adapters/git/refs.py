@@ -130,7 +130,8 @@ def swap_ref(
     """
     Move *ref* from *old* (None: it does not exist) to *new*; return whether it is there now.
 
-    With a reason the move is written to the ref's log, as git does for a branch of the user's.
+    With a reason the move is written to the ref's log, as git does for a branch of the user's. Raises KeyError where
+    there is no *new*: a ref to nothing would keep git from every `gc` of the repository.
     """
 
     message = why.encode() or None
@@ -138,6 +139,8 @@ def swap_ref(
     def attempt() -> bool:
         # Each time anew: the ref's lock may have been waited for longer than a lease lasts.
         may_move()
+        if new not in repo.object_store:
+            raise KeyError(new)
         if old is None:
             return repo.refs.add_if_new(ref, new, committer=IDENTITY, message=message)
         return repo.refs.set_if_equals(ref, old, new, committer=IDENTITY, message=message)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -138,10 +139,11 @@ def commit(boxed: Boxed, opened: Opened, work: Work, limits: Limits, may_move: M
         if tree == Trees(opened.repo).tree_of(work.parent):
             return Commit(commit=work.parent, tree=tree)
         made = new_commit(tree, [work.parent], work.at, work.message).id.decode()
-        set_ref(opened.repo, taken, made, may_move)
+        # A `git gc` of the user's may sweep it away, or some of it, before the ref leads to it.
+        with suppress(KeyError):
+            set_ref(opened.repo, taken, made, may_move)
         reached("workplace.taken")
         staged.release()
-        # A `git gc` of the user's may have swept some of it away before the ref led to it.
         words = missing(opened.git, made, [work.parent])
         if not words:
             return Commit(commit=made, tree=tree)

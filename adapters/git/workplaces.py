@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from dulwich.refs import Ref
 
-from ...application.ports.git import GitConflict, WorkplaceState, WorkplaceUnmade
+from ...application.ports.git import GitConflict, WorkplaceLost, WorkplaceState, WorkplaceUnmade
 from ..processes.box import Mount
 from ..removal import remove_tree
 from ..stores.crash_points import reached
@@ -81,8 +81,9 @@ def state_of(workplace: Path) -> WorkplaceState:
         return "vanished"
     if made is None or not made.inode:
         return "unfinished"
-    same = is_directory(str(workplace)) and (found.st_dev, found.st_ino) == (made.device, made.inode)
-    return "whole" if same and _mark(workplace) == made.mark else "replaced"
+    # A file system may have another number after the next start of the machine: a mark tells more.
+    same = found.st_ino == made.inode and (bool(made.mark) or found.st_dev == made.device)
+    return "whole" if same and is_directory(str(workplace)) and _mark(workplace) == made.mark else "replaced"
 
 
 def _mark(workplace: Path) -> str:
@@ -195,9 +196,9 @@ def linked_entry(opened: Opened, workplace: Path) -> str | None:
 
 
 def last_commit(opened: Opened, workplace: Path) -> str:
-    """Return what was taken in from a workplace last, or what it began with. Raises KeyError."""
-    name = os.fsencode(workplace.name)
-    found = read_ref(opened.repo, Ref(TAKEN + name)) or read_ref(opened.repo, Ref(BASES + name))
-    if found is None:
-        raise KeyError(workplace.name)
-    return found.decode()
+    """Return what was taken in from a whole workplace last, or what it began with; the user may have removed its refs."""
+    made, name = Made.of(workplace), os.fsencode(workplace.name)
+    found = read_ref(opened.repo, Ref(TAKEN + name))
+    if found is None and made is None:
+        raise WorkplaceLost("vanished", f"{workplace} was removed")
+    return found.decode() if found is not None or made is None else made.base

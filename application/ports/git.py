@@ -19,7 +19,7 @@ class RepositoryUnusable(Exception):
     unsupported_repository (SHA-256, reftable or an extension that the adapter does not know), partial_clone,
     repository_not_allowed (outside of the directories that are allowed), other_owner, worktree_elsewhere
     (`core.worktree`), configuration_elsewhere (`include`), borrows_elsewhere (alternates), branch_in_the_way (a branch
-    `steersman`), repository_unreadable, object_missing, repository_locked, nested_too_deep. The message says what to do.
+    `steersman`), history_replaced (`refs/replace`, `info/grafts`), repository_unreadable, object_missing, repository_locked, nested_too_deep. The message says what to do.
 
     Every method of `Repositories` may raise it: nothing else that is wrong with a repository is told in another way.
     """

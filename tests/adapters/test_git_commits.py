@@ -416,6 +416,32 @@ def test_what_git_refuses_or_would_wait_for_is_named(scratch: Scratch, kind: str
         commit(scratch, path)
 
 
+@pytest.mark.parametrize("name", ["HEAD", "config"])
+def test_a_pipe_in_a_repository_below_is_named_or_waited_for_by_nobody(scratch: Scratch, name: str) -> None:
+    scratch.repositories = GitRepositories(scratch.home / "impatient", settings=GitSettings(box_seconds=60.0))
+    path = scratch.workplace()
+    scratch.git("init", "-q", "inner", cwd=path)
+    scratch.commit({"x": "x\n"}, path / "inner")
+    (path / "inner/.git" / name).unlink()
+    os.mkfifo(path / "inner/.git" / name)
+    if name == "config":
+        assert scratch.git("ls-tree", "-r", "--name-only", commit(scratch, path).commit, "inner") == "inner/x\n"
+        return
+
+    with pytest.raises(CommitFailed, match=r"'inner/\.git/HEAD' is a pipe"):
+        commit(scratch, path)
+
+
+def test_a_list_of_attributes_that_git_would_ignore_in_part_stands_in_nobodys_way(scratch: Scratch) -> None:
+    base = scratch.commit({".gitattributes": f"README {' '.join(f'a{number}' for number in range(900))}\n"})
+    path = scratch.workplace("child", base)
+    scratch.write({"new": "new\n"}, path)
+
+    made = scratch.repositories.commit_workplace(scratch.path, path, base, AT, "x")
+
+    assert scratch.git("diff", "--name-only", base, made.commit) == "new\n"
+
+
 @pytest.mark.parametrize("name", ["info/alternates", "pack/pack-planted.idx", "object", "link"])
 def test_a_pipe_among_the_agents_objects_is_waited_for_by_nobody(scratch: Scratch, name: str) -> None:
     scratch.repositories = GitRepositories(scratch.home / "impatient", settings=GitSettings(box_seconds=30.0))

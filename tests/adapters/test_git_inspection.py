@@ -59,6 +59,21 @@ CASES: dict[str, tuple[str, Callable[[Scratch], object]]] = {
     "another owner": ("other_owner", lambda scratch: give_away(scratch, scratch.path)),
     "another owner of its git": ("other_owner", lambda scratch: give_away(scratch, scratch.path / ".git")),
     "SHA-256": ("unsupported_repository", sha256),
+    "a replaced commit": (
+        "history_replaced",
+        lambda scratch: scratch.git("replace", "--graft", scratch.commit({"more": "1\n"})),
+    ),
+    "a packed replacement": (
+        "history_replaced",
+        lambda scratch: (
+            scratch.git("replace", "--graft", scratch.commit({"more": "1\n"})),
+            scratch.git("pack-refs", "--all"),
+        ),
+    ),
+    "a grafted commit": (
+        "history_replaced",
+        lambda scratch: scratch.write({".git/info/grafts": f"{scratch.commit({'more': 'x'})}\n"}),
+    ),
     "a branch in the way": ("branch_in_the_way", lambda scratch: scratch.git("branch", "steersman")),
     "a packed branch in the way": (
         "branch_in_the_way",
