@@ -196,7 +196,8 @@ def test_it_is_said_why_no_box_can_be_made_and_what_to_do(tmp_path: Path, monkey
     for name, value, told in (
         ("max_user_namespaces", 0, "sysctl user.max_user_namespaces"),
         ("unprivileged_userns_clone", 0, "sysctl kernel.unprivileged_userns_clone"),
-        ("apparmor_restrict_unprivileged_userns", 1, "apparmor_parser"),
+        # In quotes: the wheel's program may lie below a directory with a space in its name.
+        ("apparmor_restrict_unprivileged_userns", 1, f'profile bwrap "{find_program()}" flags=(unconfined) {{'),
     ):
         monkeypatch.setattr(
             "steersman.adapters.processes.bubblewrap._number",
