@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 from dulwich.errors import NotGitRepository
+from dulwich.object_store import DiskObjectStore
 from dulwich.repo import Repo, UnsupportedExtension, UnsupportedVersion
 
 from ...application.ports.git import RepositoryUnusable
@@ -69,7 +70,8 @@ def opened(path: Path, rules: Rules) -> Generator[Opened]:
         settings = tuple(_settings(control, common))
         _check_settings(path, root, control, settings)
         objects = tuple(_borrowed(path, os.path.join(common, "objects"), rules))
-        repo = Repo(root)
+        # With no setting of the repository's: git knows more ways to write a number than the library does.
+        repo = Repo(root, object_store=DiskObjectStore(objects[0]))
     except (UnsupportedVersion, UnsupportedExtension) as error:
         raise RepositoryUnusable("unsupported_repository", f"{path} needs a newer git format: {error}") from error
     except (NotGitRepository, OSError, ValueError) as error:
