@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from .program import environment, find_git, finished, options
+from ..processes.watched import finished
+from .program import SECONDS, environment, find_git, options
 
 #: Names of settings that a workplace gets; after a dot at the end, any name.
 SETTINGS = (
@@ -85,17 +86,16 @@ def _listed(path: str, version: tuple[int, ...]) -> Settings:
 
 
 def _asked(arguments: Sequence[str], env: Mapping[str, str], cwd: str = "/") -> Settings:
-
     process = subprocess.Popen(
         [find_git(), *options({"core.fsmonitor": "false"}), "config", "--null", *arguments, "--list"],
-        stdin=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=cwd,
         env=dict(env),
         start_new_session=True,
     )
-    answer = finished(process, b"", CONFIG_BYTES)
+    answer = finished(process, CONFIG_BYTES, SECONDS)
     if answer.code or answer.is_cut:
         raise ValueError(answer.words.strip() or "the configuration is too long")
     entries = (entry.partition("\n") for entry in os.fsdecode(answer.output).split("\0") if entry)

@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Sequence
 from typing import IO, Any
 
-from .program import CHUNK_BYTES, GitFailed
+from ..processes.watched import CHUNK_BYTES
+from .program import GitFailed
 
 NAME = re.compile(r"[0-9a-f]{64}")
 

@@ -35,6 +35,8 @@ class Making(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     at: datetime
     message: str
+    #: Whether the later side's version stands where they conflict. Else the first conflict ends it, with no commit.
+    resolves: bool
 
 
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,18 +56,9 @@ def are_related(opened: Opened, one: str, other: str) -> bool:
     return opened.git.ask("merge-base", one, other, ok=(0, 1)).code == 0
 
 
-def merge(
-    boxed: Boxed,
-    opened: Opened,
-    onto: str,
-    commits: Sequence[str],
-    making: Making,
-    may_move: MayMove,
-    *,
-    resolves: bool,
-) -> Merged:
+def merge(boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], making: Making, may_move: MayMove) -> Merged:
     """
-    Merge the commits, one after the other, onto one. Without *resolves* the first conflict ends it, with no commit.
+    Merge the commits, one after the other, onto one.
 
     What is contained adds nothing; what continues is taken as it is. What was made is held by a ref of the run's, and
     all of it is there. Raises Unable, GitFailed, GitConflict.
@@ -78,26 +71,11 @@ def merge(
     if not commits:
         return Merged(commit=onto)
     skipped -= len(commits)
-    merged = _held(boxed, opened, onto, commits, making, may_move, resolves=resolves)
-    steps = (msgspec.structs.replace(step, number=step.number + skipped) for step in merged.steps)
-    return msgspec.structs.replace(merged, steps=tuple(steps))
-
-
-def _held(
-    boxed: Boxed,
-    opened: Opened,
-    onto: str,
-    commits: Sequence[str],
-    making: Making,
-    may_move: MayMove,
-    *,
-    resolves: bool,
-) -> Merged:
     words = ""
     for _ in range(TAKE_ATTEMPTS):
-        answered = _boxed(boxed, opened, onto, commits, making, resolves=resolves)
+        answered = _boxed(boxed, opened, onto, commits, making)
         reached("merge.stored")
-        merged = _read(answered)
+        merged = _read(answered, skipped)
         if not merged.commit:
             return merged
         # Branches, facts and workplaces name it later: until then a `git gc` of the user's would take it away.
@@ -113,9 +91,7 @@ def _held(
     raise GitFailed("merge", f"what it made is swept away each time: {words}")
 
 
-def _boxed(
-    boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], making: Making, *, resolves: bool
-) -> Answered:
+def _boxed(boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], making: Making) -> Answered:
     files = {
         "config": written([("core.repositoryformatversion", "0"), ("core.bare", "false")]),
         "info/attributes": content(f"{opened.common}/info/attributes") or b"",
@@ -130,16 +106,21 @@ def _boxed(
             "onto": onto,
             "commits": list(commits),
             "rest": without_tree(making.at, making.message),
-            "resolves": resolves,
+            "resolves": making.resolves,
         }
         mounts = [Mount(source=room, writable=True), *lent(opened)]
         return boxed.ask("merge", question, mounts, room, opened.git, PACK_BYTES)
 
 
-def _read(answered: Answered) -> Merged:
+def _read(answered: Answered, skipped: int) -> Merged:
+    """Return what was answered, with paths as text, and numbers as if nothing had been skipped."""
     merged = msgspec.convert(answered.said, Merged)
     steps = tuple(
-        msgspec.structs.replace(step, paths=tuple(shown(path.encode("latin-1")) for path in step.paths))
+        msgspec.structs.replace(
+            step,
+            number=step.number + skipped,
+            paths=tuple(shown(path.encode("latin-1")) for path in step.paths),
+        )
         for step in merged.steps
     )
     return Merged(commit=merged.commit, steps=steps)

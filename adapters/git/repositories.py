@@ -168,8 +168,8 @@ class GitRepositories:
         """
         with opened(repository, self._settings.rules) as found:
             commits = [contribution.commit for contribution in contributions]
-            making = merging.Making(run_id=run_id, at=at, message=message)
-            merged = merging.merge(self._boxed, found, base, commits, making, self._may_move, resolves=True)
+            making = merging.Making(run_id=run_id, at=at, message=message, resolves=True)
+            merged = merging.merge(self._boxed, found, base, commits, making, self._may_move)
             conflicts = list[PathConflict]()
             for step in merged.steps:
                 if step.paths:
@@ -237,8 +237,8 @@ class GitRepositories:
             if tip is None:
                 return MergeOutcome(state="blocked", reason="head_moved")
             old = tip.decode()
-            making = merging.Making(run_id=run_id, at=at, message=message)
-            merged = merging.merge(self._boxed, found, old, [approved.commit], making, self._may_move, resolves=False)
+            making = merging.Making(run_id=run_id, at=at, message=message, resolves=False)
+            merged = merging.merge(self._boxed, found, old, [approved.commit], making, self._may_move)
             paths = merged.steps[0].paths if merged.steps else ()
             trees = Trees(found.repo)
             at_old = trees.tree_of(old)

@@ -197,8 +197,10 @@ def linked_entry(opened: Opened, workplace: Path) -> str | None:
 
 def last_commit(opened: Opened, workplace: Path) -> str:
     """Return what was taken in from a whole workplace last, or what it began with; the user may have removed its refs."""
-    made, name = Made.of(workplace), os.fsencode(workplace.name)
-    found = read_ref(opened.repo, Ref(TAKEN + name))
-    if found is None and made is None:
+    taken = read_ref(opened.repo, Ref(TAKEN + os.fsencode(workplace.name)))
+    if taken is not None:
+        return taken.decode()
+    made = Made.of(workplace)
+    if made is None:
         raise WorkplaceLost("vanished", f"{workplace} was removed")
-    return found.decode() if found is not None or made is None else made.base
+    return made.base

@@ -10,7 +10,6 @@ import pytest
 
 from steersman.adapters.git import refs as git_refs
 from steersman.adapters.git.objects import new_commit
-from steersman.adapters.git.program import Program
 from steersman.application.ports.git import GitConflict
 
 from .conftest import AT, Scratch
@@ -23,11 +22,10 @@ def test_a_hundred_commits_from_four_threads_lose_nothing(scratch: Scratch) -> N
     def follow(number: int) -> list[str]:
         # Each thread adds to whatever the branch is at; who loses the race tries again.
         made = list[str]()
-        git = Program(str(scratch.path / ".git"))
         while len(made) < 25:
             tip = scratch.repositories.tip(scratch.path, "counter")
             content = new_commit(tip.tree, [tip.commit], AT, f"{number}, {len(made)}").as_raw_string()
-            mine = git.output("hash-object", "-t", "commit", "-w", "--stdin", given=content).decode().strip()
+            mine = scratch.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=os.fsdecode(content)).strip()
             try:
                 scratch.repositories.point_branch(scratch.path, "counter", tip.commit, mine)
                 made.append(mine)

@@ -6,23 +6,15 @@ import os
 import stat
 from collections.abc import Iterable
 
+from .changes import LINK, Change
 from .shell import Failed, Git, lstat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-LINK = b"160000"
 #: The words for what exceeds a limit.
 TOO_MUCH = ("file_too_large", "commit_too_large")
-
-
-class Change:
-    """One line of what git says of two trees: modes, names of objects, and the path."""
-
-    def __init__(self, head: bytes, path: bytes) -> None:
-        self.before, self.after, self.old, self.new, self.state = head[1:].split(b" ")
-        self.path = path
 
 
 class Limits:

@@ -189,14 +189,6 @@ def make_git_directory(path: str, files: Mapping[str, bytes], borrowed: Sequence
     )
 
 
-def copy(source: str, target: str) -> None:
-    """Copy an index with its time, by which git knows which files may have changed unseen. Raises OSError."""
-    with open(source, "rb") as file:
-        write(target, file.read())
-        found = os.fstat(file.fileno())
-    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
-
-
 def quoted(path: bytes) -> bytes:
     """Return a path as a list of borrowed directories has it."""
     if path.startswith(b'"') or b"\n" in path:

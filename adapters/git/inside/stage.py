@@ -12,8 +12,9 @@ import stat
 from collections.abc import Iterable
 from contextlib import suppress
 
-from .index import Plain, is_whole, plain, read
-from .limits import LINK, TOO_MUCH, Change, Limits
+from .changes import LINK, NOTHING, Change, differing
+from .index import MOST_BYTES, Plain, is_whole, plain, read
+from .limits import TOO_MUCH, Limits
 from .pipes import holds_files_alone, look_for_pipes
 from .shell import Call, Failed, Git, answer, lstat, make_git_directory, parts, quoted, shortened
 
@@ -34,9 +35,6 @@ SETTINGS = {
     "core.splitIndex": "false",
     "fastimport.unpackLimit": "0",
 }
-NOTHING = b"000000"
-#: What is copied of an index, with all its parts: that of a million files is a fifth of it.
-MOST_INDEX_BYTES = 1 << 30
 
 
 def run(request: Any) -> None:
@@ -74,18 +72,9 @@ def run(request: Any) -> None:
 
 def _new(git: Git, parent: str, tree: str) -> set[bytes]:
     """Return the objects of a tree that are elsewhere than in the parent's, and not where it has something else."""
-    changes = [change for change in _changes(git, "diff-tree", "-r", "-t", parent, tree) if change.after != LINK]
+    changes = [change for change in differing(git, "diff-tree", "-r", "-t", parent, tree) if change.after != LINK]
     new = {change.new for change in changes if change.after != NOTHING}
     return {tree.encode(), *new} - {change.old for change in changes}
-
-
-def _changes(git: Git, *arguments: str) -> list[Change]:
-    said = git.records(*arguments, "--raw", "-z", "--no-renames")
-    changes = [Change(head, path) for head, path in zip(said[::2], said[1::2], strict=True)]
-    for change in changes:
-        if change.state.startswith(b"U"):
-            raise Failed("git_failed", f"{os.fsdecode(change.path)!r} is not merged")
-    return changes
 
 
 def _staged(request: Any) -> tuple[str, str]:
@@ -129,12 +118,12 @@ def _take_index(request: Any) -> Plain | None:
     with suppress(OSError):
         if not stat.S_ISDIR(os.lstat(directory).st_mode):
             return None
-        found = read(os.path.join(directory, "index"), MOST_INDEX_BYTES)
+        found = read(os.path.join(directory, "index"))
         if (taken := plain(found.content)) is not None:
             found.write(os.path.join(own, "index"), taken.content)
             return taken
         # Of another version, or in several files: git makes one of it that is understood here.
-        files, left = {"index": found}, MOST_INDEX_BYTES - len(found.content)
+        files, left = {"index": found}, MOST_BYTES - len(found.content)
         for name in os.listdir(directory):
             if name.startswith("sharedindex."):
                 files[name] = read(os.path.join(directory, name), left)
@@ -150,7 +139,7 @@ def _plain_index(request: Any) -> Plain:
     """Have git write our copy of the index anew, as one that is understood here."""
     path = os.path.join(request["room"], "git", "index")
     _git(request, "git").output("update-index", "--no-split-index", "--index-version", "2", "--force-write-index")
-    found = read(path, MOST_INDEX_BYTES)
+    found = read(path)
     if (taken := plain(found.content)) is None:
         raise Failed("git_failed", "the index cannot be understood")
     found.write(path, taken.content)
@@ -183,7 +172,7 @@ class _Staging:
             self._git.output("update-index", "--add", "--replace", "-z", "--stdin", given=_joined(added))
             if self._request["strict"] and "Ignoring path" in self._git.words:
                 raise Failed("forbidden_name", f"git takes no file of such a name: {shortened(self._git.words)}")
-        changes = _changes(self._git, "diff-index", "--cached", self._request["parent_tree"])
+        changes = differing(self._git, "diff-index", "--cached", self._request["parent_tree"])
         # What was put into the index by others was not looked at as a file, and there may be none.
         self._limits.check_objects(change for change in changes if change.path not in weighed)
         return self._commit_of_entries(changes)
@@ -244,7 +233,7 @@ class _Staging:
         """Return which of the index's links are links in the parent's tree, too."""
         if not links:
             return set()
-        changes = _changes(self._git, "diff-index", "--cached", self._request["parent_tree"])
+        changes = differing(self._git, "diff-index", "--cached", self._request["parent_tree"])
         return links - {change.path for change in changes if change.before != LINK}
 
     def _registered(self) -> frozenset[bytes]:
