@@ -10,7 +10,7 @@ from dulwich.refs import Ref
 from ..processes.box import Mount
 from ..stores.crash_points import reached
 from .boxed import Answered, Boxed, missing
-from .configuration import content, written
+from .configuration import PLAIN, content, written
 from .inspection import Opened
 from .objects import shown, without_tree
 from .program import GitFailed
@@ -93,7 +93,7 @@ def merge(boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], makin
 
 def _boxed(boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], making: Making) -> Answered:
     files = {
-        "config": written([("core.repositoryformatversion", "0"), ("core.bare", "false")]),
+        "config": written(PLAIN),
         "info/attributes": content(f"{opened.common}/info/attributes") or b"",
     }
     if (shallow := content(f"{opened.common}/shallow")) is not None:
@@ -101,7 +101,7 @@ def _boxed(boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], maki
     with boxed.room() as room:
         question = {
             "room": str(room),
-            "files": {name: text.decode("latin-1") for name, text in files.items()},
+            "files": files,
             "lends": list(opened.objects),
             "onto": onto,
             "commits": list(commits),

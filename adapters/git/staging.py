@@ -15,7 +15,7 @@ from ...domain.git import Commit
 from ..processes.box import Mount
 from ..stores.crash_points import reached
 from .boxed import Answered, Boxed, Unable, missing
-from .configuration import behaviour, written
+from .configuration import behaviour
 from .faults import agents_doing
 from .inspection import Opened
 from .objects import Trees, new_commit, without_tree
@@ -57,22 +57,11 @@ def stage(
     """
     found = behaviour(opened.control, opened.common)
     with boxed.room() as room:
-        git_dir = room / "git"
-        config = written(
-            [
-                ("core.repositoryformatversion", "0"),
-                ("core.bare", "false"),
-                *found.settings,
-                ("index.sparse", "false"),
-                ("core.excludesfile", str(git_dir / "info/user-exclude")),
-                ("core.attributesfile", str(git_dir / "info/user-attributes")),
-            ]
-        )
-        files = {"config": config, **{name: text for name, text in found.files().items() if name != "shallow"}}
+        files = found.files(room / "git", ("index.sparse", "false"))
         question: dict[str, Any] = {
             "workplace": str(workplace),
             "room": str(room),
-            "files": {name: text.decode("latin-1") for name, text in files.items()},
+            "files": {name: text for name, text in files.items() if name != "shallow"},
             "lends": list(opened.objects),
             "parent": parent,
             "parent_tree": Trees(opened.repo).tree_of(parent),

@@ -19,7 +19,7 @@ from ..processes.box import Mount
 from ..removal import remove_tree
 from ..stores.crash_points import reached
 from .boxed import Boxed, Unable
-from .configuration import Behaviour, behaviour, origin, written
+from .configuration import Behaviour, behaviour, origin
 from .faults import is_the_machines
 from .inside.shell import make_git_directory
 from .inspection import Opened, admin_entries, is_directory, root_of
@@ -135,17 +135,8 @@ def _begin(opened: Opened, workplace: Path, base: str) -> None:
 def files_of(found: Behaviour, opened: Opened, workplace: Path) -> Mapping[str, bytes]:
     """Return what stands in a workplace's git directory so that git behaves there as for the project's user."""
     url = origin(opened.settings)
-    settings: list[tuple[str, str]] = [
-        ("core.repositoryformatversion", "0"),
-        ("core.bare", "false"),
-        ("core.logallrefupdates", "true"),
-        ("gc.auto", "0"),
-        *found.settings,
-        *([("remote.origin.url", url)] if url else []),
-        ("core.excludesfile", str(workplace / ".git/info/user-exclude")),
-        ("core.attributesfile", str(workplace / ".git/info/user-attributes")),
-    ]
-    return {"config": written(settings), **found.files()}
+    remote = [("remote.origin.url", url)] if url else []
+    return found.files(workplace / ".git", ("core.logallrefupdates", "true"), ("gc.auto", "0"), *remote)
 
 
 def clear(opened: Opened | None, workplace: Path, may_move: MayMove) -> None:

@@ -104,8 +104,7 @@ def _git(request: Any, name: str) -> Git:
 
 
 def _prepare(request: Any, borrowed: list[str]) -> None:
-    files = {name: content.encode("latin-1") for name, content in request["files"].items()}
-    make_git_directory(os.path.join(request["room"], "git"), files, borrowed, request["parent"])
+    make_git_directory(os.path.join(request["room"], "git"), request["files"], borrowed, request["parent"])
 
 
 def _take_index(request: Any) -> Plain | None:
@@ -192,7 +191,7 @@ class _Staging:
             if change.after != NOTHING:
                 _check_name(change.path)
                 lines.append(b"M %s %s %s" % (change.after, change.new, quoted(change.path)))
-        who, _, message = self._request["rest"].encode("latin-1").partition(b"\n\n")
+        who, _, message = self._request["rest"].partition(b"\n\n")
         stream = [
             b"commit refs/heads/staged\nmark :1\n%s\ndata %d\n%s" % (who, len(message), message),
             b"from %s" % self._request["parent"].encode(),
