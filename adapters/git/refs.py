@@ -139,7 +139,7 @@ def swap_ref(
     def attempt() -> bool:
         # Each time anew: the ref's lock may have been waited for longer than a lease lasts.
         may_move()
-        if new not in repo.object_store:
+        if read_ref(repo, ref) == old and new not in repo.object_store:
             raise KeyError(new)
         if old is None:
             return repo.refs.add_if_new(ref, new, committer=IDENTITY, message=message)
