@@ -54,7 +54,7 @@ def find_git() -> str:
     """Return where the program is. Raises GitFailed."""
     found = shutil.which("git")
     if found is None:
-        raise GitFailed("", "there is no `git` on the PATH; install version 2.39 or newer")
+        raise GitFailed("", "there is no `git` on the PATH; install version 2.39.1 or newer")
     return found
 
 
