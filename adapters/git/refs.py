@@ -4,6 +4,7 @@ import glob
 import os
 import random
 import time
+import traceback
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -98,6 +99,10 @@ def patiently(action: Callable[[], T]) -> T:
             if not name or not break_stale_lock(name):
                 time.sleep(pause * random.uniform(0.5, 1.5))
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+        except OSError as error:
+            # A lock that could not be written, on a full disk say, is open in what the failure remembers: it would look held.
+            traceback.clear_frames(error.__traceback__)
+            raise
 
 
 def branch_ref(branch: str) -> Ref:
