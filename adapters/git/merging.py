@@ -9,7 +9,7 @@ from dulwich.refs import Ref
 
 from ..processes.box import Mount
 from ..stores.crash_points import reached
-from .boxed import Answered, Boxed, missing
+from .boxed import Boxed, BoxedResult, missing
 from .configuration import PLAIN, content, written
 from .inspection import Opened
 from .objects import shown, without_tree
@@ -20,7 +20,7 @@ from .staging import TAKE_ATTEMPTS, lent
 PACK_BYTES = 8 * 1024 * 1024 * 1024
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class MergeStep(msgspec.Struct, frozen=True, kw_only=True):
     """One merge commit: of which of the commits, what it followed, and the paths that conflicted."""
 
     number: int
@@ -43,7 +43,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     """What the merges ended in, and how."""
 
     commit: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[MergeStep, ...] = ()
 
 
 def contains(opened: Opened, newer: str, older: str) -> bool:
@@ -91,7 +91,7 @@ def merge(boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], makin
     raise GitFailed("merge", f"what it made is swept away each time: {words}")
 
 
-def _boxed(boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], making: Making) -> Answered:
+def _boxed(boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], making: Making) -> BoxedResult:
     files = {
         "config": written(PLAIN),
         "info/attributes": content(f"{opened.common}/info/attributes") or b"",
@@ -112,7 +112,7 @@ def _boxed(boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], maki
         return boxed.ask("merge", question, mounts, room, opened.git, PACK_BYTES)
 
 
-def _read(answered: Answered, skipped: int) -> Merged:
+def _read(answered: BoxedResult, skipped: int) -> Merged:
     """Return what was answered, with paths as text, and numbers as if nothing had been skipped."""
     merged = msgspec.convert(answered.said, Merged)
     steps = tuple(

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from ..processes.watched import Answer, finished
+from ..processes.watched import ProcessExit, finished
 from .inside.shell import parts
 
 #: How long one look or one storing may take.
@@ -109,7 +109,7 @@ class Program:
         ok: Sequence[int] = (0,),
         limit_bytes: int = OUTPUT_BYTES,
         may_be_cut: bool = False,
-    ) -> Answer:
+    ) -> ProcessExit:
         """Do a call to its end. Raises GitFailed for another exit code than *ok*, and for too long an answer."""
         answer = finished(self.start(*arguments), limit_bytes, SECONDS)
         if answer.is_cut:

@@ -8,7 +8,7 @@ from typing import IO, Literal, Protocol
 
 import msgspec
 
-from .watched import Answer, finished, in_memory
+from .watched import ProcessExit, finished, in_memory
 
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,7 +19,7 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True):
     writable: bool = False
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BoxLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What everything in one box may use. The system's own limits hold beside these."""
 
     #: Processes and threads, together.
@@ -48,7 +48,7 @@ class Inside(msgspec.Struct, frozen=True, kw_only=True):
     proxy: Path | None = None
     #: Ports of the box's own loopback that lead through the proxy to an address, `host:port`.
     reach: tuple[tuple[int, str], ...] = ()
-    limits: Limits = Limits()
+    limits: BoxLimits = BoxLimits()
     #: Whether it runs as the owner of its directory, who may be root, in the place of the agents' user: for what a
     #: service that is root does in somebody's own checkout. Never for what an agent chose.
     as_owner: bool = False
@@ -116,7 +116,7 @@ def run(
     given: bytes = b"",
     timeout_seconds: float,
     output_bytes: int = 64 * 1024 * 1024,
-) -> Answer:
+) -> ProcessExit:
     """Run a short command in a box to its end. Raises CommandTooLong."""
     with in_memory(given) as file:
         process = begin(box, argv, inside, stdin=file)

@@ -15,7 +15,7 @@ WORDS_BYTES = 16 * 1024
 CHUNK_BYTES = 256 * 1024
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessExit(msgspec.Struct, frozen=True, kw_only=True):
     """How a process ended. `output` is cut where it exceeded what was asked for."""
 
     code: int
@@ -77,7 +77,7 @@ class Words(threading.Thread):
         return self._kept.decode(errors="replace")
 
 
-def finished(process: "subprocess.Popen[bytes]", limit_bytes: int, seconds: float) -> Answer:
+def finished(process: "subprocess.Popen[bytes]", limit_bytes: int, seconds: float) -> ProcessExit:
     """Read the process to its end, or to the limit."""
     words = Words(process.stderr)
     with ending(process, seconds) as late:
@@ -92,7 +92,7 @@ def finished(process: "subprocess.Popen[bytes]", limit_bytes: int, seconds: floa
         code = process.wait()
         said = f"it took more than {seconds:.0f} s" if late.is_set() else words.said()
     output = b"".join(kept)[:limit_bytes]
-    return Answer(code=code, output=output, words=said, is_cut=is_cut, is_late=late.is_set())
+    return ProcessExit(code=code, output=output, words=said, is_cut=is_cut, is_late=late.is_set())
 
 
 def in_memory(content: bytes) -> IO[bytes]:

@@ -41,7 +41,7 @@ class Tokens(Protocol):
         ...
 
 
-class Frame(Protocol):
+class FeedFrame(Protocol):
     """One fact as it is sent on a feed, encoded at most once however many clients get it."""
 
     @property
@@ -68,7 +68,7 @@ class Subscription(Protocol):
         """Whether the client read too slowly: nothing more arrives, and what it did not take is dropped."""
         ...
 
-    def take(self) -> Sequence[Frame]:
+    def take(self) -> Sequence[FeedFrame]:
         """Return, and forget, what has arrived. Never blocks."""
         ...
 
@@ -85,7 +85,7 @@ class CommandTimer(Protocol):
         ...
 
 
-class Quarantined(Protocol):
+class SkippedFact(Protocol):
     """A fact that cannot be decoded; the feed goes on behind it."""
 
     @property
@@ -113,7 +113,7 @@ class Feed(Protocol):
         ...
 
     @property
-    def quarantined(self) -> Sequence[Quarantined]:
+    def quarantined(self) -> Sequence[SkippedFact]:
         """The facts that could not be decoded."""
         ...
 
@@ -145,7 +145,7 @@ class Feed(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ApiSettings:
     """The knobs of the API; tests turn some of them."""
 
     #: A comment line is sent on a silent feed this often.
@@ -154,6 +154,8 @@ class Settings:
     min_position_seconds: float = 2.0
     #: How long an answer waits for what was decided to be done, so that it can tell of it.
     effect_seconds: float = 5.0
+    #: How long a read waits for the first draft of an outcome spec.
+    draft_seconds: float = 3.0
     max_body_bytes: int = 1024 * 1024
     version: str = "0.1.0"
 
@@ -189,7 +191,7 @@ class Services:
     tokens: Tokens
     feed: Feed
     data_dir: Path
-    settings: Settings = field(default_factory=Settings)
+    settings: ApiSettings = field(default_factory=ApiSettings)
     counts: Counts = field(default_factory=Counts)
     #: Whether wake-ups go between processes now; None where there is one process, or the others find out by polling.
     redis: Callable[[], RedisState | None] = lambda: None

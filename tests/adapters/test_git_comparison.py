@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from steersman.adapters.git.repositories import GitRepositories, GitSettings
-from steersman.adapters.git.staging import Limits
+from steersman.adapters.git.staging import CommitLimits
 from steersman.application.ports.git import CommitFailed, Contribution
 
 from .conftest import AT, Scratch
@@ -247,7 +247,7 @@ if shutil.which("git-lfs"):
     def test_large_files_count_for_the_limit_of_a_commit_too(scratch: Scratch, how: str) -> None:
         scratch.git("lfs", "install", "--local", "--skip-repo")
         base = scratch.commit({".gitattributes": "*.bin filter=lfs -text\n"})
-        limits = Limits(file_bytes=10_000, commit_bytes=50_000)
+        limits = CommitLimits(file_bytes=10_000, commit_bytes=50_000)
         git = GitRepositories(scratch.home / "scratch", settings=GitSettings(limits=limits))
         path = scratch.workplace("child", base)
         scratch.write({f"{size}.bin": b"\0" * size for size in (20_000, 20_001, 20_002)}, path)

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from steersman.adapters.git.repositories import GitRepositories, GitSettings
-from steersman.adapters.git.staging import Limits
+from steersman.adapters.git.staging import CommitLimits
 from steersman.adapters.processes.bubblewrap import find_box
 from steersman.adapters.removal import remove_tree
 from steersman.application.ports.git import CommitFailed
@@ -206,7 +206,7 @@ def test_what_the_agent_configured_has_no_say_and_is_not_run(scratch: Scratch, w
 
 
 def test_too_large_a_file_and_too_large_a_commit_are_refused_by_name(scratch: Scratch) -> None:
-    limits = Limits(file_bytes=1000, commit_bytes=2500)
+    limits = CommitLimits(file_bytes=1000, commit_bytes=2500)
     git = GitRepositories(scratch.home / "scratch", settings=GitSettings(limits=limits))
     path, base = scratch.workplace(), scratch.rev("main")
     scratch.write({"large": "x" * 1001}, path)
@@ -221,7 +221,7 @@ def test_too_large_a_file_and_too_large_a_commit_are_refused_by_name(scratch: Sc
 
 @pytest.mark.parametrize("how", ["staged", "committed", "staged and gone", "a filter that is none"])
 def test_no_way_leads_around_the_limits(scratch: Scratch, how: str) -> None:
-    limits = Limits(file_bytes=1000, commit_bytes=2500)
+    limits = CommitLimits(file_bytes=1000, commit_bytes=2500)
     git = GitRepositories(scratch.home / "scratch", settings=GitSettings(limits=limits))
     path, base = scratch.workplace(), scratch.rev("main")
 

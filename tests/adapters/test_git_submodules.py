@@ -5,7 +5,7 @@ import os
 import pytest
 
 from steersman.adapters.git.repositories import GitRepositories, GitSettings
-from steersman.adapters.git.staging import Limits
+from steersman.adapters.git.staging import CommitLimits
 from steersman.application.ports.git import CommitFailed
 
 from .conftest import AT, Scratch
@@ -63,7 +63,7 @@ def test_the_files_of_a_submodule_that_is_only_taken_out_of_the_index_are_none_o
     scratch.git("clone", "-q", str(scratch.path), "lib", cwd=path)
     scratch.write({"README": "two\n", "lib/large": "x" * 5_000}, path)
     scratch.git("rm", "-q", "--cached", "lib", cwd=path)
-    git = GitRepositories(scratch.home / "scratch", settings=GitSettings(limits=Limits(file_bytes=1_000)))
+    git = GitRepositories(scratch.home / "scratch", settings=GitSettings(limits=CommitLimits(file_bytes=1_000)))
 
     made = git.commit_workplace(scratch.path, path, scratch.rev("main"), AT, "x")
 

@@ -14,13 +14,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steersman.adapters.clock import SYSTEM_CLOCK
+from steersman.adapters.log.recorder import Order
 from steersman.adapters.log.sequencer import Sequencer, ignore
 from steersman.adapters.log.stored_log import StoredLog
-from steersman.adapters.log_format.event_codec import EventCodec
+from steersman.adapters.log_format.event_codec import EventCodec, StoredRow
 from steersman.adapters.stores.memory import MemoryLog, MemoryRecorder
 from steersman.adapters.stores.postgres_log import PostgresLog
 from steersman.adapters.stores.sqlite_log import SqliteLog
-from steersman.application.ports.log import AlreadyAnswered, Append, Conflict, Fence, Fenced, LogUnavailable, Stored
+from steersman.application.ports.log import (
+    AlreadyAnswered,
+    Append,
+    ConcurrencyConflict,
+    Fence,
+    Fenced,
+    LogUnavailable,
+    Stored,
+)
 from steersman.application.writer import states
 from steersman.application.writer.caller import Answer, Caller, IdempotencyKey, service
 from steersman.application.writer.run_log import Deciding, RunLog, written_versions
@@ -87,8 +96,8 @@ class Watched(Faulty):
             self._let(is_locked=True)
         self._let()
 
-    def rows(self, *where: Any) -> Any:
-        found = super().rows(*where)
+    def rows(self, order: Order, name: str, after: int, limit: int) -> list[StoredRow]:
+        found = super().rows(order, name, after, limit)
         self._let(is_locked=self._lock.locked())
         return found
 
@@ -362,7 +371,7 @@ def test_whoever_reads_while_others_write_keeps_nothing_that_lacks_a_fact(happen
             case "decide":
                 house.together(house.command(said("y")))
             case "append":
-                with suppress(Conflict):
+                with suppress(ConcurrencyConflict):
                     write(house.runs)
             case "forget":
                 house.runs.forget(house.root)

@@ -4,10 +4,9 @@ import time
 
 import pytest
 
-from steersman.application.effects import child_workplace, pause_worker
 from steersman.application.effects.carry_out import carry_out
 from steersman.application.effects.record_turn import RECORD_BYTES
-from steersman.application.ports.agents import AgentFailed, AgentUpdate, SessionRequest, TurnEnded, TurnObserver
+from steersman.application.ports.agents import AgentFailed, AgentUpdate, SessionRequest, TurnEnd, TurnObserver
 from steersman.domain.facts.assembly import AssemblyBlocked, StallDetected, SubtaskRedispatched
 from steersman.domain.facts.bad_ends import WAYS
 from steersman.domain.facts.child_run import (
@@ -15,10 +14,10 @@ from steersman.domain.facts.child_run import (
     RunStarted,
     SessionOpened,
     TreeCommitted,
+    TurnEnded,
     TurnInterrupted,
     TurnOpened,
 )
-from steersman.domain.facts.child_run import TurnEnded as EndOfTurn
 from steersman.domain.process.dispatch import advance
 from steersman.domain.process.effects import PauseWorker, ResumeWorker, next_effects
 from steersman.tests.application.outside import Behaviour, Session, writes_its_part
@@ -29,12 +28,6 @@ STALL_SECONDS = 0.3
 PATIENCE_SECONDS = 100 * STALL_SECONDS
 TURN_BYTES = 50_000
 WORDS = "I was about to write the rest."
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits that fail are tried again at once."""
-    monkeypatch.setattr(child_workplace, "COMMIT_BACK_OFF_SECONDS", 0.0)
 
 
 def fails(code: str, message: str = "status 3", *, retryable: bool = True) -> Behaviour:
@@ -51,15 +44,15 @@ def fails(code: str, message: str = "status 3", *, retryable: bool = True) -> Be
 def ends(stop_reason: str) -> Behaviour:
     """Return an agent that writes half of its part, says something, and ends its turn for this reason."""
 
-    def behave(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
+    def behave(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd:
         observer.update(AgentUpdate(kind="message", text=WORDS))
         session.files["half.txt"] = "half"
-        return TurnEnded(stop_reason=stop_reason, message=WORDS)
+        return TurnEnd(stop_reason=stop_reason, message=WORDS)
 
     return behave
 
 
-def stalls(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
+def stalls(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd:
     observer.update(AgentUpdate(kind="message", text=WORDS))
     session.files["half.txt"] = "half"
     return session.hang(heeds_cancel=False)
@@ -100,7 +93,7 @@ def first(bad: Behaviour) -> Behaviour:
     """Return an agent that ends badly the first time, and after that does its part."""
     done: list[str] = []
 
-    def behave(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded | str | None:
+    def behave(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd | str | None:
         if done:
             return writes_its_part(session, prompt, observer)
         done.append(session.request.run_id)
@@ -116,7 +109,7 @@ def started(behave: Behaviour, *, silences: int = 0) -> Service:
     service.shop.turn_bytes = TURN_BYTES
     service.start(part("One"))
 
-    def behaves(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded | str | None:
+    def behaves(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd | str | None:
         if len(service.agents.prompts) >= silences:
             service.shop.stall_seconds = PATIENCE_SECONDS
         return behave(session, prompt, observer)
@@ -275,7 +268,7 @@ def test_how_the_agent_ended_its_turn_is_on_its_feed_before_the_failure() -> Non
     service.drive()
     old = children(service)[0]
     told = [fact.event for fact in service.facts if fact.run == old and fact.stream == f"run/{old}"]
-    (ended,) = [event for event in told if isinstance(event, EndOfTurn)]
+    (ended,) = [event for event in told if isinstance(event, TurnEnded)]
     assert ended.stop_reason == "cancelled"
     assert isinstance(told[-1], RunFailed)
 
@@ -313,7 +306,7 @@ def test_a_crash_before_the_branch_holds_the_half_done_work_loses_none_of_it(mon
 
 
 def test_a_redirect_that_meets_a_bad_end_goes_on_with_the_same_child() -> None:
-    def is_redirected(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
+    def is_redirected(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd | str | None:
         service.command("d", "redirect", 1, words="Go left.")
         while service.shop.decide("r", lambda run: advance(run, service.clock.now())):
             pass
@@ -326,9 +319,7 @@ def test_a_redirect_that_meets_a_bad_end_goes_on_with_the_same_child() -> None:
     assert service.directive("d").status == "applied"
 
 
-def test_a_cancel_of_ours_that_an_agent_reads_after_the_resume_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pause_worker, "PAUSE_GRACE_SECONDS", 0.0)
-
+def test_a_cancel_of_ours_that_an_agent_reads_after_the_resume_is_no_end() -> None:
     def carry(kind: type[PauseWorker] | type[ResumeWorker]) -> None:
         while service.shop.decide("r", lambda run: advance(run, service.clock.now())):
             pass
@@ -336,7 +327,7 @@ def test_a_cancel_of_ours_that_an_agent_reads_after_the_resume_is_no_end(monkeyp
             if isinstance(effect, kind):
                 carry_out(effect, service.shop)
 
-    def is_paused(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
+    def is_paused(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd | str | None:
         service.command("p", "pause", 1)
         carry(PauseWorker)
         assert service.child(1).status == "paused"
@@ -346,6 +337,7 @@ def test_a_cancel_of_ours_that_an_agent_reads_after_the_resume_is_no_end(monkeyp
         return ends("cancelled")(session, prompt, observer)
 
     service = started(first(is_paused))
+    service.wait_only(pause=0.0)
     assert service.drive().status == "awaiting_review"
     assert len(children(service)) == 1
     assert len(service.told(TurnOpened)) == len(service.told(SessionOpened)) == 1
@@ -355,7 +347,7 @@ def test_a_cancel_of_ours_that_an_agent_reads_after_the_resume_is_no_end(monkeyp
 
 
 def test_what_an_agent_writes_to_its_standard_error_is_no_sign_of_life() -> None:
-    def chatters(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
+    def chatters(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd:
         until = time.monotonic() + 60.0
         while not session.killed.wait(STALL_SECONDS / 10):
             assert time.monotonic() < until, "nobody noticed"

@@ -5,9 +5,10 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import httpx
@@ -36,19 +37,19 @@ from steersman.domain.process import dispatch
 from steersman.domain.runs import review
 from steersman.domain.work import child_ends, turns
 from steersman.http.app import create_app
-from steersman.http.request.given import Services, Settings
+from steersman.http.request.given import ApiSettings, Services
 from steersman.http.service.metrics import Metrics
-from steersman.ops.serving.connections import GuardedServer, Limits
+from steersman.ops.serving.connections import ClientLimits, GuardedServer
 
 PLAN = {"subtasks": [{"title": "Build", "scope": "All of it"}, {"title": "Test", "dependsOn": [0]}]}
 #: Short, so that tests of silence and of waiting in vain are quick; none of them measures it.
-SETTINGS = Settings(keepalive_seconds=0.2, min_position_seconds=0.3, effect_seconds=0.3)
+SETTINGS = ApiSettings(keepalive_seconds=0.2, min_position_seconds=0.3, effect_seconds=0.3, draft_seconds=0.2)
 
 
 class Server(GuardedServer):
     """The server of `steersman serve`, saying when it serves."""
 
-    def __init__(self, config: uvicorn.Config, limits: Limits | None) -> None:
+    def __init__(self, config: uvicorn.Config, limits: ClientLimits | None) -> None:
         super().__init__(config, limits)
         self.serving = Event()
 
@@ -216,7 +217,7 @@ def served(
     *,
     send_buffer: int | None = None,
     measured: Metrics | None = None,
-    limits: Limits | None = None,
+    limits: ClientLimits | None = None,
 ) -> Iterator[str]:
     """Serve the API, at the URL that is given, until the block ends."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -269,6 +270,14 @@ def opened(data: Path) -> Iterator[Services]:
     tokens.close()
 
 
+@contextmanager
+def patient(services: Services) -> Iterator[str]:
+    """A server that waits for as long as it takes for what is to be seen in its answers; the address."""
+    settings = replace(services.settings, effect_seconds=600.0, draft_seconds=600.0)
+    with served(replace(services, settings=settings)) as url:
+        yield url
+
+
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     """Everything that the module's server stands on."""
@@ -281,7 +290,7 @@ def url(services: Services) -> Iterator[str]:
     """Where the module's server is."""
     with served(services) as url:
         yield url
-        services.feed.close()
+        cast(FeedHub, services.feed).close()
 
 
 @pytest.fixture

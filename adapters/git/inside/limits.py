@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TOO_MUCH = ("file_too_large", "commit_too_large")
 
 
-class Limits:
+class Weighing:
     """What one commit has taken up so far, and the settings that it may not exceed."""
 
     def __init__(self, git: Git, request: Any) -> None:

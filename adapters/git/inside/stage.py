@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from .changes import LINK, NOTHING, Change, differing
 from .index import MOST_BYTES, Plain, is_whole, plain, read
-from .limits import TOO_MUCH, Limits
+from .limits import TOO_MUCH, Weighing
 from .pipes import holds_files_alone, look_for_pipes
 from .shell import Call, Failed, Git, answer, lstat, make_git_directory, parts, quoted, shortened
 
@@ -56,7 +56,7 @@ def run(request: Any) -> None:
 
         places = [os.path.join(request["room"], "git/lfs"), os.path.join(request["workplace"], ".git/lfs")]
         large = found(git, parent, tree, places, [request["large"]])
-        Limits(git, request).check_total(sum(size for _, size, _ in large))
+        Weighing(git, request).check_total(sum(size for _, size, _ in large))
     listed = ("ls-files", "--others", "--ignored", "--exclude-standard", "-z")
     ignored = len(git.records(*listed)) if request["ignored"] else 0
     named = [(name, size) for name, size, _ in large]
@@ -153,7 +153,7 @@ class _Staging:
         self._index = index
         self._git = _git(request, "git")
         self._root = os.fsencode(request["workplace"])
-        self._limits = Limits(self._git, request)
+        self._limits = Weighing(self._git, request)
         #: Submodules, which stay at the commit that is recorded.
         self._kept = set[bytes]()
         self._placeholders: list[bytes] = []
