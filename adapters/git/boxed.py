@@ -4,7 +4,6 @@ import json
 import marshal
 import os
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Generator, Mapping, Sequence
@@ -15,21 +14,24 @@ from typing import IO, Any, TypeVar, cast
 import msgspec
 
 from ..processes.box import Box, Inside, Mount, begin
+from ..processes.watched import CHUNK_BYTES, Words, end_group, ending, in_memory
 from ..removal import remove_tree
 from .large_files import take_large
-from .program import CHUNK_BYTES, NOTHING_RUNS, GitFailed, Program, Words, end_group, ending, environment, find_git
+from .program import NOTHING_RUNS, SECONDS, GitFailed, Program, environment, find_git
 
 INSIDE = Path(__file__).parent / "inside" / "main.py"
-#: How long a program may work: a filter that hangs ends with it.
-SECONDS = 1_800.0
+#: How long a program in a box may work: a filter that hangs ends with it.
+BOX_SECONDS = 1_800.0
 #: The line of JSON that it answers.
 ANSWER_BYTES = 64 * 1024 * 1024
-#: Packs with more objects, or bytes, are kept as packs.
+#: Packs with more objects, or longer than what is read of one at once, are kept as packs.
 LOOSE_OBJECTS = 100
-LOOSE_BYTES = 16 * 1024 * 1024
 #: What says that a pack of ours is kept until a ref leads to it.
 KEEP = "steersman"
 STALE_SECONDS = 24 * 3600.0
+#: What git looks for in objects before they are stored, but for lists of attributes that it would ignore: that does no harm,
+#: and a repository may hold one already.
+STRICT = "--strict=gitattributesLineLength=warn,gitattributesLarge=warn"
 
 T = TypeVar("T")
 
@@ -58,7 +60,7 @@ class BoxedResult(msgspec.Struct, frozen=True, kw_only=True):
 class Boxed:
     """A box, and a place on disk for what is worked on in it."""
 
-    def __init__(self, box: Box, scratch: Path, seconds: float = SECONDS) -> None:
+    def __init__(self, box: Box, scratch: Path, seconds: float = BOX_SECONDS) -> None:
         self.box = box
         self._scratch = scratch
         self._seconds = seconds
@@ -113,12 +115,11 @@ class Boxed:
         inside = Inside(cwd=cwd, env=environment(), mounts=tuple(mounts), as_owner=as_owner)
         command = [sys.executable, "-I", "-S", str(INSIDE), name]
         question = {**question, "git": find_git(), "nothing_runs": NOTHING_RUNS}
-        process = begin(self.box, command, inside, stdin=-1)
+        with in_memory(marshal.dumps(question)) as given:
+            process = begin(self.box, command, inside, stdin=given)
         words = Words(process.stderr)
         seconds = seconds or self._seconds
         with ending(process, seconds) as late:
-            feeder = threading.Thread(target=_feed, args=(process.stdin, question), daemon=True)
-            feeder.start()
             assert process.stdout is not None, "it is a pipe"
             line = process.stdout.readline(ANSWER_BYTES)
             kept: tuple[str, ...] = ()
@@ -143,13 +144,6 @@ class Boxed:
         return BoxedResult(said=said, kept=kept)
 
 
-def _feed(pipe: IO[bytes] | None, question: dict[str, Any]) -> None:
-    with suppress(OSError, ValueError):
-        if pipe is not None:
-            pipe.write(marshal.dumps(question))
-            pipe.close()
-
-
 def _parsed(line: bytes) -> dict[str, Any] | None:
     with suppress(ValueError):
         found = json.loads(line)
@@ -166,12 +160,12 @@ def _store(git: Program, pack: IO[bytes], limit_bytes: int) -> tuple[str, ...]:
     _let_go(git)
     # The signature, the format, then how many objects there are.
     few = head[:4] == b"PACK" and int.from_bytes(head[8:12]) < LOOSE_OBJECTS and len(head) < CHUNK_BYTES
-    arguments = ("unpack-objects", "-q", "--strict")
+    arguments = ("unpack-objects", "-q", STRICT)
     if not few:
-        arguments = ("index-pack", "--stdin", "--fix-thin", "--strict", f"--keep={KEEP}")
+        arguments = ("index-pack", "--stdin", "--fix-thin", STRICT, f"--keep={KEEP}")
     process = git.start(*arguments, stdin=-1)
     words = Words(process.stderr)
-    with ending(process):
+    with ending(process, SECONDS):
         assert process.stdin is not None, "it is a pipe"
         assert process.stdout is not None, "it is a pipe"
         size = 0

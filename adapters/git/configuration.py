@@ -5,11 +5,13 @@ import stat
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 
-from .program import environment, find_git, finished, options
+from ..processes.watched import finished
+from .program import SECONDS, environment, find_git, options
 
 #: Names of settings that a workplace gets; after a dot at the end, any name.
 SETTINGS = (
@@ -37,6 +39,8 @@ CONFIG_BYTES = 4 * 1024 * 1024
 USERS = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
 
 Settings = Sequence[tuple[str, str]]
+#: What every repository of ours says of itself.
+PLAIN: Settings = (("core.repositoryformatversion", "0"), ("core.bare", "false"))
 
 
 class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,9 +55,14 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
     sparse: bytes | None
     shallow: bytes | None
 
-    def files(self) -> dict[str, bytes]:
-        """Return what stands in a git directory for it, besides its configuration."""
+    def files(self, directory: Path, *more: tuple[str, str]) -> dict[str, bytes]:
+        """Return what stands in a git directory of ours for it, and for *more* settings."""
+        lists_of_user = [
+            (name, str(directory / "info" / place))
+            for name, place in (("core.excludesfile", "user-exclude"), ("core.attributesfile", "user-attributes"))
+        ]
         lists = {
+            "config": written([*PLAIN, *self.settings, *more, *lists_of_user]),
             "info/exclude": self.exclude,
             "info/attributes": self.attributes,
             "info/user-exclude": self.user_exclude,
@@ -85,17 +94,16 @@ def _listed(path: str, version: tuple[int, ...]) -> Settings:
 
 
 def _asked(arguments: Sequence[str], env: Mapping[str, str], cwd: str = "/") -> Settings:
-
     process = subprocess.Popen(
         [find_git(), *options({"core.fsmonitor": "false"}), "config", "--null", *arguments, "--list"],
-        stdin=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=cwd,
         env=dict(env),
         start_new_session=True,
     )
-    answer = finished(process, b"", CONFIG_BYTES)
+    answer = finished(process, CONFIG_BYTES, SECONDS)
     if answer.code or answer.is_cut:
         raise ValueError(answer.words.strip() or "the configuration is too long")
     entries = (entry.partition("\n") for entry in os.fsdecode(answer.output).split("\0") if entry)

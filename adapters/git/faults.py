@@ -27,7 +27,6 @@ from dulwich.errors import (
 from dulwich.file import FileLocked
 
 from ...application.ports.git import RepositoryUnusable
-from ..processes.box import CommandTooLong
 from .boxed import Unable
 from .program import GitFailed
 
@@ -104,8 +103,6 @@ def _typed(method: Callable[..., Any]) -> Callable[..., Any]:
         except Unable as unable:
             code = _said(str(unable), unable.code)
             raise RepositoryUnusable(code, f"git's helper in the box: {unable}") from unable
-        except CommandTooLong as long:
-            raise RepositoryUnusable("took_too_long", str(long)) from long
         except _MISSING as missing:
             raise RepositoryUnusable("object_missing", f"an object is missing: {missing}") from missing
         except _UNREADABLE as error:

@@ -24,6 +24,8 @@ class IndexLock:
     def __init__(self, directory: str) -> None:
         """Take the lock of a git directory. Raises LockHeld."""
         self.is_kept = False
+        #: Whether it was found standing, left by one of ours that died.
+        self.is_inherited = False
         self._lock = os.path.join(directory, "index.lock")
         self._marker = os.path.join(directory, MARKER)
         self._file = os.open(self._marker, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -46,7 +48,9 @@ class IndexLock:
         except FileExistsError as error:
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(self._file), os.stat(self._lock)):
-                    return  # We hold the marker, so whoever of us made this lock is dead.
+                    # We hold the marker, so whoever of us made this lock is dead.
+                    self.is_inherited = True
+                    return
             os.unlink(self._marker)
             raise LockHeld(self._lock) from error
 

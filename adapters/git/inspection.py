@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 from dulwich.errors import NotGitRepository
+from dulwich.object_store import DiskObjectStore
 from dulwich.repo import Repo, UnsupportedExtension, UnsupportedVersion
 
 from ...application.ports.git import RepositoryUnusable
@@ -69,7 +70,8 @@ def opened(path: Path, rules: Rules) -> Generator[Opened]:
         settings = tuple(_settings(control, common))
         _check_settings(path, root, control, settings)
         objects = tuple(_borrowed(path, os.path.join(common, "objects"), rules))
-        repo = Repo(root)
+        # With no setting of the repository's: git knows more ways to write a number than the library does.
+        repo = Repo(root, object_store=DiskObjectStore(objects[0]))
     except (UnsupportedVersion, UnsupportedExtension) as error:
         raise RepositoryUnusable("unsupported_repository", f"{path} needs a newer git format: {error}") from error
     except (NotGitRepository, OSError, ValueError) as error:
@@ -161,10 +163,15 @@ def _borrowed(path: Path, objects: str, rules: Rules, depth: int = 0) -> Iterato
 
 
 def checkouts(opened: Opened) -> Sequence[tuple[str, str]]:
-    """Return every checkout of a repository, each as its top and its git directory: the one that was opened first."""
+    """
+    Return every checkout of a repository, each as its top and its git directory: the one that was opened first. The top
+    is empty where nobody knows it.
+    """
     found = {opened.control: opened.root}
-    if os.path.basename(opened.common) == ".git":
-        found.setdefault(opened.common, os.path.dirname(opened.common))
+    if dict(opened.settings).get("core.bare") != "true":
+        # One that is elsewhere than around its git directory cannot be found from there.
+        is_around = os.path.basename(opened.common) == ".git"
+        found.setdefault(opened.common, os.path.dirname(opened.common) if is_around else "")
     for directory in admin_entries(opened.common):
         if root := root_of(directory):
             found.setdefault(os.path.realpath(directory), root)

@@ -21,7 +21,7 @@ from .configuration import behaviour, content, written
 from .index_lock import IndexLock, LockHeld
 from .inside.land import HALF_WAY
 from .inspection import Opened, checkouts
-from .refs import IDENTITY, MayMove, read_ref, swap_ref
+from .refs import IDENTITY, MayMove, followed, read_ref, swap_ref
 from .workplaces import sync_directory
 
 JOURNAL = "steersman-landing"
@@ -58,10 +58,14 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether something is going on here."""
         return any(os.path.exists(os.path.join(self.control, name)) for name in OPERATIONS)
 
-    def rebases(self, ref: Ref) -> bool:
-        """Return whether the branch is being rebased here; HEAD is detached meanwhile."""
+    def rebases(self) -> Ref | None:
+        """Return the branch that is being rebased here; HEAD is detached meanwhile."""
         heads = (content(os.path.join(self.control, name, "head-name")) for name in ("rebase-merge", "rebase-apply"))
-        return any(head is not None and head.strip() == ref for head in heads)
+        return next((Ref(head.strip()) for head in heads if head), None)
+
+    def is_there(self) -> bool:
+        """Return whether its files are where git was told last."""
+        return os.path.isdir(self.root)
 
 
 class Landing(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,12 +90,14 @@ class Landing(msgspec.Struct, frozen=True, kw_only=True):
 
 def obstacle(boxed: Boxed, opened: Opened, ref: Ref) -> str | None:
     """Return why no commit can land on the branch now. A move of ours that a crash cut short is no obstacle."""
-    tip = read_ref(opened.repo, ref)
+    tip, ref = read_ref(opened.repo, ref), followed(opened.repo, ref)
     for place in _places(opened):
-        if place.rebases(ref):
+        if _leads(opened, place.rebases(), ref):
             return "operation_in_progress"
-        if tip is None or place.head() != ref or not os.path.isdir(place.root) or _read_journal(place) is not None:
+        if tip is None or not _leads(opened, place.head(), ref) or _read_journal(opened, place) is not None:
             continue
+        if not place.is_there():
+            return "checkout_missing"
         if place.operation():
             return "operation_in_progress"
         if reason := _work(boxed, opened, place, Landing(ref=ref, old=tip, new=tip), "check"):
@@ -105,19 +111,25 @@ def land(boxed: Boxed, opened: Opened, landing: Landing, may_move: MayMove) -> M
 
     The order is: lock the index, write the journal, look, move the files beside a copy of the index, swap the ref, put
     the copy in the index's place, and the journal away. A crash, or a failure, leaves the journal, and git's index lock,
-    which keeps the user from committing half-moved files; the next call goes on where it ended.
+    which keeps the user from committing half-moved files. The next call brings that to its end if the branch has moved,
+    else back, and begins anew: the user may have changed something meanwhile.
     """
+    landing = msgspec.structs.replace(landing, ref=followed(opened.repo, landing.ref))
     try:
         with ExitStack() as held:
-            where: list[Place] = []
+            where: dict[Place, IndexLock] = {}
             for place in _places(opened):
-                if place.rebases(landing.ref):
+                if _leads(opened, place.rebases(), landing.ref):
                     return landing.blocked("operation_in_progress")
-                if place.head() == landing.ref and os.path.isdir(place.root):
-                    held.enter_context(_held(place))
-                    where.append(place)
+                if _leads(opened, place.head(), landing.ref):
+                    if not place.is_there():
+                        # It may have been moved, or be on a disk that is not mounted: its index would not follow.
+                        return landing.blocked("checkout_missing")
+                    where[place] = held.enter_context(_held(place))
             reached("landing.locked")
-            return _land(boxed, opened, landing, where, may_move)
+            for place, lock in where.items():
+                _settle(boxed, opened, place, has_stood=lock.is_inherited)
+            return _land(boxed, opened, landing, list(where), may_move)
     except LockHeld:
         return landing.blocked("operation_in_progress")
 
@@ -126,12 +138,17 @@ def _places(opened: Opened) -> Sequence[Place]:
     return [Place(root=root, control=control) for root, control in checkouts(opened)]
 
 
+def _leads(opened: Opened, named: Ref | None, ref: Ref) -> bool:
+    """Return whether a name is the branch's, or another one of the same branch."""
+    return named is not None and followed(opened.repo, named) == ref
+
+
 @contextmanager
-def _held(place: Place) -> Generator[None]:
+def _held(place: Place) -> Generator[IndexLock]:
     """Hold the checkout's index lock. Where the block leaves a journal behind, it is kept."""
     lock = IndexLock(place.control)
     try:
-        yield
+        yield lock
     finally:
         # Without it the user's next commit would undo the move, or be made of half of it.
         lock.is_kept = os.path.lexists(os.path.join(place.control, JOURNAL))
@@ -139,24 +156,22 @@ def _held(place: Place) -> Generator[None]:
 
 
 def _land(boxed: Boxed, opened: Opened, landing: Landing, where: Sequence[Place], may_move: MayMove) -> MergeOutcome:
-    begun = [place for place in where if _settle(boxed, opened, place, landing)]
     present = read_ref(opened.repo, landing.ref)
     if present == landing.new:
         return landing.merged()
     if present != landing.old:
         return landing.blocked("head_moved")
-    fresh = [place for place in where if place not in begun]
-    for place in fresh:
+    for place in where:
         if place.operation():
             return landing.blocked("operation_in_progress")
         if len(where) > 1 and (reason := _work(boxed, opened, place, landing, "check")):
             return landing.blocked(reason)
     may_move()
-    for place in fresh:
+    for place in where:
         _write_journal(place, landing)
     reached("landing.written")
     for number, place in enumerate(where):
-        if reason := _work(boxed, opened, place, landing, "move" if place in fresh else "finish"):
+        if reason := _work(boxed, opened, place, landing, "move"):
             is_half_way = reason.endswith(HALF_WAY)
             _put_back(boxed, opened, where[: number + is_half_way], where[number + is_half_way :], landing)
             return landing.blocked(reason.removesuffix(HALF_WAY))
@@ -170,25 +185,19 @@ def _land(boxed: Boxed, opened: Opened, landing: Landing, where: Sequence[Place]
     return landing.merged()
 
 
-def _settle(boxed: Boxed, opened: Opened, place: Place, landing: Landing) -> bool:
-    """Bring an earlier move to its end, or back; return whether it is this one and still to be made."""
-    journal = _read_journal(place)
-    if journal is None:
-        _throw_away(place)
-        return False
-    present = read_ref(opened.repo, journal.ref)
-    if present == journal.new:
-        _must(boxed, opened, place, journal)
-        _finish(place, journal)
-        return False
-    if journal == landing and present == landing.old:
-        return True
-    if present == journal.old and os.path.exists(os.path.join(place.control, COPY)):
-        _must(boxed, opened, place, journal.back())
-        _finish(place, None)
-    # Else nothing has moved yet, or somebody has moved the branch since: what is in the files is theirs to see.
+def _settle(boxed: Boxed, opened: Opened, place: Place, *, has_stood: bool) -> None:
+    """Bring an earlier move to its end, or back. *has_stood*: whether its lock has kept the user's git away since."""
+    journal = _read_journal(opened, place)
+    if journal is not None:
+        present = read_ref(opened.repo, journal.ref)
+        if present == journal.new:
+            _must(boxed, opened, place, journal)
+            _finish(place, journal)
+        elif os.path.exists(os.path.join(place.control, COPY)) and (present == journal.old or has_stood):
+            _must(boxed, opened, place, journal.back())
+            _finish(place, None)
+    # Else nothing has moved yet, or the user has gone on without the lock: what is in the files is theirs to see.
     _throw_away(place)
-    return False
 
 
 def _put_back(boxed: Boxed, opened: Opened, moved: Sequence[Place], others: Sequence[Place], landing: Landing) -> None:
@@ -248,10 +257,12 @@ def _write_journal(place: Place, landing: Landing) -> None:
     sync_directory(place.control)
 
 
-def _read_journal(place: Place) -> Landing | None:
+def _read_journal(opened: Opened, place: Place) -> Landing | None:
+    """Return the move that was begun here, None if there is none, or something else was checked out since."""
     with suppress(OSError, ValueError), open(os.path.join(place.control, JOURNAL)) as file:
         ref, old, new = (text.encode(errors="surrogateescape") for text in cast("list[str]", json.load(file)))
-        return Landing(ref=Ref(ref), old=ObjectID(old), new=ObjectID(new))
+        if _leads(opened, place.head(), followed(opened.repo, Ref(ref))):
+            return Landing(ref=Ref(ref), old=ObjectID(old), new=ObjectID(new))
     return None
 
 

@@ -7,16 +7,21 @@ import tempfile
 from collections.abc import Sequence
 from typing import IO, Any
 
-from .program import CHUNK_BYTES, GitFailed
+from ..processes.watched import CHUNK_BYTES
+from .program import GitFailed
 
 NAME = re.compile(r"[0-9a-f]{64}")
 
 
 def take_large(pipe: IO[bytes], listed: Sequence[Any], directory: str, limit_bytes: int) -> None:
-    """Store the files that come out of a pipe one after the other, each with its name and size. Raises GitFailed."""
+    """
+    Store the files that come out of a pipe one after the other, each with its name and size; the limit is for all of
+    them. Raises GitFailed.
+    """
     for name, size in listed:
         if not (isinstance(name, str) and NAME.fullmatch(name) and isinstance(size, int) and 0 <= size <= limit_bytes):
-            raise GitFailed("lfs", "a large file has no name, or too many bytes")
+            raise GitFailed("lfs", "a large file has no name, or there are too many bytes")
+        limit_bytes -= size
         _take(pipe, name, size, os.path.join(directory, "objects", name[:2], name[2:4]))
 
 

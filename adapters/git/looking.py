@@ -9,7 +9,7 @@ from dulwich.repo import Repo
 
 from ...application.ports.git import WorktreeBusy, WorktreeGone
 from .boxed import Boxed, Unable
-from .configuration import written
+from .configuration import PLAIN, written
 from .inside.shell import make_git_directory
 from .inspection import Opened
 from .objects import Trees
@@ -56,7 +56,6 @@ def _scratch(boxed: Boxed, opened: Opened) -> Generator[tuple[Program, Trees]]:
     """Give a repository that borrows the project's objects; what is stored in it goes with it."""
     with boxed.room() as room:
         directory = room / "looked"
-        config = {"config": written([("core.repositoryformatversion", "0"), ("core.bare", "true")])}
-        make_git_directory(str(directory), config, opened.objects, "ref: refs/heads/none")
+        make_git_directory(str(directory), {"config": written(PLAIN)}, opened.objects, "ref: refs/heads/none")
         with Repo(str(directory)) as repo:
             yield Program(str(directory)), Trees(repo)

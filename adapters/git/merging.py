@@ -1,6 +1,7 @@
 """Merge commits in a box, in a scratch repository that borrows the project's objects: no checkout, no driver, no dirty file."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
@@ -9,7 +10,7 @@ from dulwich.refs import Ref
 from ..processes.box import Mount
 from ..stores.crash_points import reached
 from .boxed import Boxed, BoxedResult, missing
-from .configuration import content, written
+from .configuration import PLAIN, content, written
 from .inspection import Opened
 from .objects import shown, without_tree
 from .program import GitFailed
@@ -34,6 +35,8 @@ class Making(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     at: datetime
     message: str
+    #: Whether the later side's version stands where they conflict. Else the first conflict ends it, with no commit.
+    resolves: bool
 
 
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,18 +56,9 @@ def are_related(opened: Opened, one: str, other: str) -> bool:
     return opened.git.ask("merge-base", one, other, ok=(0, 1)).code == 0
 
 
-def merge(
-    boxed: Boxed,
-    opened: Opened,
-    onto: str,
-    commits: Sequence[str],
-    making: Making,
-    may_move: MayMove,
-    *,
-    resolves: bool,
-) -> Merged:
+def merge(boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], making: Making, may_move: MayMove) -> Merged:
     """
-    Merge the commits, one after the other, onto one. Without *resolves* the first conflict ends it, with no commit.
+    Merge the commits, one after the other, onto one.
 
     What is contained adds nothing; what continues is taken as it is. What was made is held by a ref of the run's, and
     all of it is there. Raises Unable, GitFailed, GitConflict.
@@ -77,45 +71,29 @@ def merge(
     if not commits:
         return Merged(commit=onto)
     skipped -= len(commits)
-    merged = _held(boxed, opened, onto, commits, making, may_move, resolves=resolves)
-    steps = (msgspec.structs.replace(step, number=step.number + skipped) for step in merged.steps)
-    return msgspec.structs.replace(merged, steps=tuple(steps))
-
-
-def _held(
-    boxed: Boxed,
-    opened: Opened,
-    onto: str,
-    commits: Sequence[str],
-    making: Making,
-    may_move: MayMove,
-    *,
-    resolves: bool,
-) -> Merged:
     words = ""
     for _ in range(TAKE_ATTEMPTS):
-        answered = _boxed(boxed, opened, onto, commits, making, resolves=resolves)
+        answered = _boxed(boxed, opened, onto, commits, making)
         reached("merge.stored")
-        merged = _read(answered)
+        merged = _read(answered, skipped)
         if not merged.commit:
             return merged
         # Branches, facts and workplaces name it later: until then a `git gc` of the user's would take it away.
         name = f"{making.run_id}/{merged.commit}".encode()
-        set_ref(opened.repo, Ref(MERGED + name), merged.commit, may_move)
+        with suppress(KeyError):
+            set_ref(opened.repo, Ref(MERGED + name), merged.commit, may_move)
         reached("merge.held")
         answered.release()
-        # It may have swept some of it away before the ref led to it.
+        # It may have swept it away, or some of it, before the ref led to it.
         words = missing(opened.git, merged.commit, [onto, *commits])
         if not words:
             return merged
     raise GitFailed("merge", f"what it made is swept away each time: {words}")
 
 
-def _boxed(
-    boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], making: Making, *, resolves: bool
-) -> BoxedResult:
+def _boxed(boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], making: Making) -> BoxedResult:
     files = {
-        "config": written([("core.repositoryformatversion", "0"), ("core.bare", "false")]),
+        "config": written(PLAIN),
         "info/attributes": content(f"{opened.common}/info/attributes") or b"",
     }
     if (shallow := content(f"{opened.common}/shallow")) is not None:
@@ -123,21 +101,26 @@ def _boxed(
     with boxed.room() as room:
         question = {
             "room": str(room),
-            "files": {name: text.decode("latin-1") for name, text in files.items()},
+            "files": files,
             "lends": list(opened.objects),
             "onto": onto,
             "commits": list(commits),
             "rest": without_tree(making.at, making.message),
-            "resolves": resolves,
+            "resolves": making.resolves,
         }
         mounts = [Mount(source=room, writable=True), *lent(opened)]
         return boxed.ask("merge", question, mounts, room, opened.git, PACK_BYTES)
 
 
-def _read(answered: BoxedResult) -> Merged:
+def _read(answered: BoxedResult, skipped: int) -> Merged:
+    """Return what was answered, with paths as text, and numbers as if nothing had been skipped."""
     merged = msgspec.convert(answered.said, Merged)
     steps = tuple(
-        msgspec.structs.replace(step, paths=tuple(shown(path.encode("latin-1")) for path in step.paths))
+        msgspec.structs.replace(
+            step,
+            number=step.number + skipped,
+            paths=tuple(shown(path.encode("latin-1")) for path in step.paths),
+        )
         for step in merged.steps
     )
     return Merged(commit=merged.commit, steps=steps)

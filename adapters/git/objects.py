@@ -85,6 +85,6 @@ def new_commit(tree: str, parents: Iterable[str], at: datetime, message: str) ->
     return commit
 
 
-def without_tree(at: datetime, message: str) -> str:
-    """Return all of a commit that follows its tree and parents, its bytes as latin-1."""
-    return new_commit("0" * 40, [], at, message).as_raw_string().partition(b"\n")[2].decode("latin-1")
+def without_tree(at: datetime, message: str) -> bytes:
+    """Return all of a commit that follows its tree and parents."""
+    return new_commit("0" * 40, [], at, message).as_raw_string().partition(b"\n")[2]

@@ -4,6 +4,7 @@ import glob
 import os
 import random
 import time
+import traceback
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -98,6 +99,10 @@ def patiently(action: Callable[[], T]) -> T:
             if not name or not break_stale_lock(name):
                 time.sleep(pause * random.uniform(0.5, 1.5))
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+        except OSError as error:
+            # A lock that could not be written, on a full disk say, is open in what the failure remembers: it would look held.
+            traceback.clear_frames(error.__traceback__)
+            raise
 
 
 def branch_ref(branch: str) -> Ref:
@@ -116,13 +121,22 @@ def read_ref(repo: Repo, ref: Ref) -> ObjectID | None:
         return None
 
 
+def followed(repo: Repo, ref: Ref) -> Ref:
+    """Return the ref that a name stands for: another one's, where it is no more than a second name of that."""
+    try:
+        return repo.refs.follow(ref)[0][-1]
+    except (KeyError, IndexError):
+        return ref
+
+
 def swap_ref(
     repo: Repo, ref: Ref, old: ObjectID | None, new: ObjectID, why: str = "", may_move: MayMove = always
 ) -> bool:
     """
     Move *ref* from *old* (None: it does not exist) to *new*; return whether it is there now.
 
-    With a reason the move is written to the ref's log, as git does for a branch of the user's.
+    With a reason the move is written to the ref's log, as git does for a branch of the user's. Raises KeyError where
+    there is no *new*: a ref to nothing would keep git from every `gc` of the repository.
     """
 
     message = why.encode() or None
@@ -130,6 +144,8 @@ def swap_ref(
     def attempt() -> bool:
         # Each time anew: the ref's lock may have been waited for longer than a lease lasts.
         may_move()
+        if read_ref(repo, ref) == old and new not in repo.object_store:
+            raise KeyError(new)
         if old is None:
             return repo.refs.add_if_new(ref, new, committer=IDENTITY, message=message)
         return repo.refs.set_if_equals(ref, old, new, committer=IDENTITY, message=message)

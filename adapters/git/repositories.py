@@ -1,5 +1,6 @@
 """The port `Repositories`: git does what git does; each call opens the repository for itself, in any thread."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -29,6 +30,7 @@ from .. import settings_file
 from ..processes.box import Bare, Box
 from . import comparing, landing, merging, staging, workplaces
 from .boxed import Boxed
+from .configuration import content
 from .conversion import convert
 from .faults import typed_faults
 from .inspection import Opened, Rules, opened
@@ -85,7 +87,7 @@ class GitRepositories:
             tip = read_ref(found.repo, branch_ref(branch))
             if tip is None:
                 raise RepositoryUnusable("no_commit", f"{repository} has no branch {branch}")
-            _check_branches(found)
+            _check_refs(found)
             return Commit(commit=tip.decode(), tree=Trees(found.repo).tree_of(tip.decode()))
 
     def obstacle(self, repository: Path, branch: str) -> str | None:
@@ -166,8 +168,8 @@ class GitRepositories:
         """
         with opened(repository, self._settings.rules) as found:
             commits = [contribution.commit for contribution in contributions]
-            making = merging.Making(run_id=run_id, at=at, message=message)
-            merged = merging.merge(self._boxed, found, base, commits, making, self._may_move, resolves=True)
+            making = merging.Making(run_id=run_id, at=at, message=message, resolves=True)
+            merged = merging.merge(self._boxed, found, base, commits, making, self._may_move)
             conflicts = list[PathConflict]()
             for step in merged.steps:
                 if step.paths:
@@ -235,8 +237,8 @@ class GitRepositories:
             if tip is None:
                 return MergeOutcome(state="blocked", reason="head_moved")
             old = tip.decode()
-            making = merging.Making(run_id=run_id, at=at, message=message)
-            merged = merging.merge(self._boxed, found, old, [approved.commit], making, self._may_move, resolves=False)
+            making = merging.Making(run_id=run_id, at=at, message=message, resolves=False)
+            merged = merging.merge(self._boxed, found, old, [approved.commit], making, self._may_move)
             paths = merged.steps[0].paths if merged.steps else ()
             trees = Trees(found.repo)
             at_old = trees.tree_of(old)
@@ -331,7 +333,9 @@ class GitRepositories:
 
 
 def _state(found: Opened, path: Path) -> RepositoryState:
-    if found.repo.bare or dict(found.settings).get("core.bare") == "true":
+    # A bare one may have checkouts beside it, each of which is as good as any.
+    is_bare = found.control == found.common and dict(found.settings).get("core.bare") == "true"
+    if is_bare or found.control == found.root:
         raise RepositoryUnusable("bare_repository", f"{path} is bare: it has no files to work on")
     head = found.repo.refs.read_ref(Ref(b"HEAD")) or b""
     if not head.startswith(b"ref: " + HEADS):
@@ -341,7 +345,7 @@ def _state(found: Opened, path: Path) -> RepositoryState:
     if tip is None:
         code = "unborn_branch" if found.repo.get_refs() else "no_commit"
         raise RepositoryUnusable(code, f"{path} has no commit on {ref.decode(errors='replace')}")
-    _check_branches(found)
+    _check_refs(found)
     return RepositoryState(
         path=Path(found.root),
         branch=ref.removeprefix(HEADS).decode(errors="surrogateescape"),
@@ -349,8 +353,17 @@ def _state(found: Opened, path: Path) -> RepositoryState:
     )
 
 
-def _check_branches(found: Opened) -> None:
-    """Raise RepositoryUnusable where a branch has the name of the directory that those of runs are in."""
+def _check_refs(found: Opened) -> None:
+    """
+    Raise RepositoryUnusable where a branch has the name of the directory that those of runs are in, or commits are not
+    what they are named after: what git shows its user then is not what it stores.
+    """
+    if found.repo.refs.subkeys(Ref(b"refs/replace")) or content(os.path.join(found.common, "info", "grafts")):
+        raise RepositoryUnusable(
+            "history_replaced",
+            f"{found.root} has objects that stand for others (`git replace -l`, `info/grafts`). Register a clone of it, "
+            "which has none.",
+        )
     if read_ref(found.repo, branch_ref("steersman")) is not None:
         raise RepositoryUnusable(
             "branch_in_the_way",

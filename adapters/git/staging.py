@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from ...domain.git import Commit
 from ..processes.box import Mount
 from ..stores.crash_points import reached
 from .boxed import Boxed, BoxedResult, Unable, missing
-from .configuration import behaviour, written
+from .configuration import behaviour
 from .faults import agents_doing
 from .inspection import Opened
 from .objects import Trees, new_commit, without_tree
@@ -56,22 +57,11 @@ def stage(
     """
     found = behaviour(opened.control, opened.common)
     with boxed.room() as room:
-        git_dir = room / "git"
-        config = written(
-            [
-                ("core.repositoryformatversion", "0"),
-                ("core.bare", "false"),
-                *found.settings,
-                ("index.sparse", "false"),
-                ("core.excludesfile", str(git_dir / "info/user-exclude")),
-                ("core.attributesfile", str(git_dir / "info/user-attributes")),
-            ]
-        )
-        files = {"config": config, **{name: text for name, text in found.files().items() if name != "shallow"}}
+        files = found.files(room / "git", ("index.sparse", "false"))
         question: dict[str, Any] = {
             "workplace": str(workplace),
             "room": str(room),
-            "files": {name: text.decode("latin-1") for name, text in files.items()},
+            "files": {name: text for name, text in files.items() if name != "shallow"},
             "lends": list(opened.objects),
             "parent": parent,
             "parent_tree": Trees(opened.repo).tree_of(parent),
@@ -138,10 +128,11 @@ def commit(boxed: Boxed, opened: Opened, work: Work, limits: CommitLimits, may_m
         if tree == Trees(opened.repo).tree_of(work.parent):
             return Commit(commit=work.parent, tree=tree)
         made = new_commit(tree, [work.parent], work.at, work.message).id.decode()
-        set_ref(opened.repo, taken, made, may_move)
+        # A `git gc` of the user's may sweep it away, or some of it, before the ref leads to it.
+        with suppress(KeyError):
+            set_ref(opened.repo, taken, made, may_move)
         reached("workplace.taken")
         staged.release()
-        # A `git gc` of the user's may have swept some of it away before the ref led to it.
         words = missing(opened.git, made, [work.parent])
         if not words:
             return Commit(commit=made, tree=tree)

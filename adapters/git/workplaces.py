@@ -14,12 +14,12 @@ from pathlib import Path
 import msgspec
 from dulwich.refs import Ref
 
-from ...application.ports.git import GitConflict, WorkplaceState, WorkplaceUnmade
+from ...application.ports.git import GitConflict, WorkplaceLost, WorkplaceState, WorkplaceUnmade
 from ..processes.box import Mount
 from ..removal import remove_tree
 from ..stores.crash_points import reached
 from .boxed import Boxed, Unable
-from .configuration import Behaviour, behaviour, origin, written
+from .configuration import Behaviour, behaviour, origin
 from .faults import is_the_machines
 from .inside.shell import make_git_directory
 from .inspection import Opened, admin_entries, is_directory, root_of
@@ -81,8 +81,9 @@ def state_of(workplace: Path) -> WorkplaceState:
         return "vanished"
     if made is None or not made.inode:
         return "unfinished"
-    same = is_directory(str(workplace)) and (found.st_dev, found.st_ino) == (made.device, made.inode)
-    return "whole" if same and _mark(workplace) == made.mark else "replaced"
+    # A file system may have another number after the next start of the machine: a mark tells more.
+    same = found.st_ino == made.inode and (bool(made.mark) or found.st_dev == made.device)
+    return "whole" if same and is_directory(str(workplace)) and _mark(workplace) == made.mark else "replaced"
 
 
 def _mark(workplace: Path) -> str:
@@ -134,17 +135,8 @@ def _begin(opened: Opened, workplace: Path, base: str) -> None:
 def files_of(found: Behaviour, opened: Opened, workplace: Path) -> Mapping[str, bytes]:
     """Return what stands in a workplace's git directory so that git behaves there as for the project's user."""
     url = origin(opened.settings)
-    settings: list[tuple[str, str]] = [
-        ("core.repositoryformatversion", "0"),
-        ("core.bare", "false"),
-        ("core.logallrefupdates", "true"),
-        ("gc.auto", "0"),
-        *found.settings,
-        *([("remote.origin.url", url)] if url else []),
-        ("core.excludesfile", str(workplace / ".git/info/user-exclude")),
-        ("core.attributesfile", str(workplace / ".git/info/user-attributes")),
-    ]
-    return {"config": written(settings), **found.files()}
+    remote = [("remote.origin.url", url)] if url else []
+    return found.files(workplace / ".git", ("core.logallrefupdates", "true"), ("gc.auto", "0"), *remote)
 
 
 def clear(opened: Opened | None, workplace: Path, may_move: MayMove) -> None:
@@ -195,9 +187,11 @@ def linked_entry(opened: Opened, workplace: Path) -> str | None:
 
 
 def last_commit(opened: Opened, workplace: Path) -> str:
-    """Return what was taken in from a workplace last, or what it began with. Raises KeyError."""
-    name = os.fsencode(workplace.name)
-    found = read_ref(opened.repo, Ref(TAKEN + name)) or read_ref(opened.repo, Ref(BASES + name))
-    if found is None:
-        raise KeyError(workplace.name)
-    return found.decode()
+    """Return what was taken in from a whole workplace last, or what it began with; the user may have removed its refs."""
+    taken = read_ref(opened.repo, Ref(TAKEN + os.fsencode(workplace.name)))
+    if taken is not None:
+        return taken.decode()
+    made = Made.of(workplace)
+    if made is None:
+        raise WorkplaceLost("vanished", f"{workplace} was removed")
+    return made.base

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
@@ -57,8 +56,7 @@ class AgentProcess:
         self._commands: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._transports: list[asyncio.BaseTransport] = []
-        self._tail: deque[bytes] = deque()
-        self._tail_bytes = 0
+        self._tail = b""
         #: Done with the exit code when the agent's own process has ended (None: unknown, its keeper was killed).
         self.exited: asyncio.Future[int | None] = loop.create_future()
         self.started: asyncio.Future[None] = loop.create_future()
@@ -162,14 +160,11 @@ class AgentProcess:
 
     def hear(self, words: bytes) -> None:
         """Keep words of the agent for `last_words`: no more than a tail of them."""
-        self._tail.append(words[-STDERR_TAIL_BYTES:])
-        self._tail_bytes += len(self._tail[-1])
-        while self._tail_bytes - len(self._tail[0]) >= STDERR_TAIL_BYTES:
-            self._tail_bytes -= len(self._tail.popleft())
+        self._tail = (self._tail + words)[-STDERR_TAIL_BYTES:]
 
     def last_words(self) -> str:
         """Return the last lines that the agent wrote for no program to read."""
-        text = b"".join(self._tail)[-LAST_WORDS_BYTES:].decode(errors="replace")
+        text = self._tail[-LAST_WORDS_BYTES:].decode(errors="replace")
         return "\n".join(text.strip().splitlines()[-LAST_WORDS_LINES:])
 
     def extend(self, until: float | None) -> None:

@@ -8,8 +8,7 @@ from typing import IO, Literal, Protocol
 
 import msgspec
 
-#: What is kept of a command's words on standard error.
-STDERR_BYTES = 16 * 1024
+from .watched import ProcessExit, finished, in_memory
 
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,34 +89,19 @@ class Bare:
         """Nothing: they run as the service's own user."""
 
 
-class BoxExit(msgspec.Struct, frozen=True, kw_only=True):
-    """How a command ended that ran in a box."""
-
-    code: int
-    output: bytes
-    #: The end of what it said on standard error.
-    words: str
-
-
 class CommandTooLong(Exception):
     """A command in a box did not end in its time, or wrote more than it may. Nothing of it is alive."""
 
 
 def begin(
-    box: Box,
-    argv: Sequence[str],
-    inside: Inside,
-    *,
-    stdin: int | IO[bytes] = subprocess.DEVNULL,
-    stdout: int | IO[bytes] = subprocess.PIPE,
-    stderr: int | IO[bytes] = subprocess.PIPE,
+    box: Box, argv: Sequence[str], inside: Inside, *, stdin: int | IO[bytes] = subprocess.DEVNULL
 ) -> "subprocess.Popen[bytes]":
     """Start a short command in a box. Whoever calls this waits for its end in the same thread: it dies with that."""
     return subprocess.Popen(
         list(box.command(argv, inside)),
         stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         cwd=inside.cwd if box.isolation == "none" else "/",
         env=dict(inside.env),
         start_new_session=True,
@@ -132,17 +116,13 @@ def run(
     given: bytes = b"",
     timeout_seconds: float,
     output_bytes: int = 64 * 1024 * 1024,
-) -> BoxExit:
+) -> ProcessExit:
     """Run a short command in a box to its end. Raises CommandTooLong."""
-    process = begin(box, argv, inside, stdin=subprocess.PIPE)
-    try:
-        output, words = process.communicate(given, timeout=timeout_seconds)
-    except subprocess.TimeoutExpired:
-        raise CommandTooLong(f"{os.path.basename(argv[0])} took more than {timeout_seconds:.0f} s") from None
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
-    if len(output) > output_bytes:
+    with in_memory(given) as file:
+        process = begin(box, argv, inside, stdin=file)
+    answer = finished(process, output_bytes, timeout_seconds)
+    if answer.is_late:
+        raise CommandTooLong(f"{os.path.basename(argv[0])} took more than {timeout_seconds:.0f} s")
+    if answer.is_cut:
         raise CommandTooLong(f"{os.path.basename(argv[0])} wrote more than {output_bytes} bytes")
-    return BoxExit(code=process.returncode, output=output, words=words[-STDERR_BYTES:].decode(errors="replace"))
+    return answer

@@ -335,7 +335,7 @@ def _number(path: str) -> int | None:
 APPARMOR_ADVICE = """/etc/apparmor.d/bwrap with these lines, then run `apparmor_parser -r /etc/apparmor.d/bwrap`:
 abi <abi/4.0>,
 include <tunables/global>
-profile bwrap {PROGRAM} flags=(unconfined) {
+profile bwrap "{PROGRAM}" flags=(unconfined) {
   userns,
   include if exists <local/bwrap>
 }""".replace("{PROGRAM}", str(find_program() or "/usr/bin/bwrap"))

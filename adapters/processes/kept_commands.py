@@ -5,7 +5,6 @@ import os
 import shutil
 import tempfile
 from asyncio import Task
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -122,7 +121,7 @@ class KeptCommands:
         with self._lock:
             self._processes[process] = asyncio.get_running_loop()
             process.extend(self._until)
-        tail: deque[bytes] = deque()
+        tail = bytearray()
         process.on_stderr = lambda chunk: _keep(tail, chunk)
         reading = asyncio.create_task(_read(process, tail))
         try:
@@ -131,29 +130,24 @@ class KeptCommands:
                 code = await process.exited
                 await reading
         except TimeoutError:
-            return CommandResult(state="timed_out", output=_text(tail))
+            return CommandResult(state="timed_out", output=tail.decode(errors="replace"))
         finally:
             with self._lock:
                 del self._processes[process]
             reading.cancel()
             await process.end()
         if code is None:
-            return CommandResult(state="interrupted", output=_text(tail))
+            return CommandResult(state="interrupted", output=tail.decode(errors="replace"))
         if code == NOT_STARTED and OUR_WORDS in process.last_words():
             return CommandResult(state="not_started", output=process.last_words())
-        return CommandResult(state="exited", exit_code=code, output=_text(tail))
+        return CommandResult(state="exited", exit_code=code, output=tail.decode(errors="replace"))
 
 
-async def _read(process: AgentProcess, tail: "deque[bytes]") -> None:
+async def _read(process: AgentProcess, tail: bytearray) -> None:
     while chunk := await process.stdout.read(64 * 1024):
         _keep(tail, chunk)
 
 
-def _keep(tail: "deque[bytes]", chunk: bytes) -> None:
-    tail.append(chunk)
-    while sum(map(len, tail)) - len(tail[0]) >= TAIL_BYTES:
-        tail.popleft()
-
-
-def _text(tail: "deque[bytes]") -> str:
-    return b"".join(tail)[-TAIL_BYTES:].decode(errors="replace")
+def _keep(tail: bytearray, chunk: bytes) -> None:
+    tail += chunk
+    del tail[:-TAIL_BYTES]

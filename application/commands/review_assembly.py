@@ -11,6 +11,13 @@ from ..ports.git import Repositories
 from ..writer.caller import Caller
 from ..writer.run_log import Answering, RunLog
 
+#: What may be done about an obstacle, for people.
+CLEAN_UP = "Commit, stash or finish what is under way there"
+ADVICE = {
+    "checkout_missing": "Move it back, tell git where it is with `git worktree repair`, or that it is gone with "
+    "`git worktree prune`"
+}
+
 
 class RepositoryDirty(Rejected):
     """The originating branch cannot be moved now, so nothing was stored and the gate stays open."""
@@ -42,7 +49,7 @@ def review_assembly(
         if obstacle is not None:
             raise RepositoryDirty(
                 f"The checkout of {run.branch!r} cannot be moved ({obstacle}). Nothing was stored. "
-                "Commit, stash or finish what is under way there, then approve again.",
+                f"{ADVICE.get(obstacle, CLEAN_UP)}, then approve again.",
                 reason=obstacle,
             )
     return runs.decide(root, lambda found: review(found, command), by, answer)

@@ -24,6 +24,10 @@ class NotNow(Exception):
     """The child was paused meanwhile: its files stay as they are until it goes on."""
 
 
+class NotKept(Exception):
+    """What a turn had half done is not committed, and stays in its workplace alone; the message says why."""
+
+
 class ChildWorkplace:
     """The workplace of one child run."""
 
@@ -77,7 +81,11 @@ class ChildWorkplace:
         return self._commit(run, child, turn, message)
 
     def keep(self, run: CoordinatorRun, child: ChildRun, end: BadEnd) -> Commit | None:
-        """Commit what a turn that ended badly had half done, if anything; nobody is at work there any more."""
+        """
+        Commit what a turn that ended badly had half done, if anything; nobody is at work there any more.
+
+        Raises NotKept.
+        """
         turn = child.turn
         if end.way.kept == "nothing" or turn is None or turn.committed or child.head is None:
             return None
@@ -89,7 +97,7 @@ class ChildWorkplace:
             commit = self._commit(run, child, turn, f"{title}\n\n{why}\n\n{trailers}")
         except (CommitFailed, WorkplaceLost) as failed:
             log.warning("half-done work could not be kept", run=self._id, error=str(failed))
-            return None
+            raise NotKept(str(failed)) from failed
         return None if commit.tree == child.head.tree else commit
 
     def _commit_stopped(self, run: CoordinatorRun, child: ChildRun, turn: Turn, message: str) -> Commit:

@@ -18,7 +18,7 @@ from ...domain.work import child_ends, turns
 from ...domain.work.turns import MAX_MESSAGE_CHARACTERS, InterruptedTooOften, Overtaken
 from ..ports.agents import AgentFailed, AgentSession, SessionRequest, TurnEnd
 from ..ports.git import CommitFailed, GitConflict, WorkplaceLost, WorkplaceUnmade
-from .child_workplace import ChildWorkplace, NotNow, point_branches
+from .child_workplace import ChildWorkplace, NotKept, NotNow, point_branches
 from .contributions import conflict_of, first_base, rebuilt_base
 from .record_child_turn import ChildTurnRecorder
 from .record_turn import MAX_LAST_WORDS
@@ -73,7 +73,11 @@ def _end_badly(effect: WorkOnSubtask, shop: Workshop, end: BadEnd) -> None:
     try:
         child, _ = turns.child_at_work(run, child_id)
         place = ChildWorkplace(effect.run_id, child_id, shop)
-        kept = None if turns.is_being_stopped(run, child_id) else place.keep(run, child, end)
+        try:
+            kept = None if turns.is_being_stopped(run, child_id) else place.keep(run, child, end)
+        except NotKept as lost:
+            words = f"What it had half done could not be kept: {lost}"[:MAX_LAST_WORDS]
+            kept, end = None, msgspec.structs.replace(end, message=_with_line(end.message, words))
         shop.decide(effect.run_id, lambda run: child_ends.end_badly(run, child_id, shop.now(), end, kept))
     except Overtaken:
         # The run was ended before its agent's end was noticed: the reason that was given first stands.
@@ -368,7 +372,12 @@ def _with_words(message: str, last_words: str) -> str:
     """Return why a turn ended, and what its agent said last."""
     if not last_words.strip():
         return message
-    return f"{message[: MAX_MESSAGE_CHARACTERS - MAX_LAST_WORDS - 20]}\nIt said last: {last_words.strip()}"
+    return _with_line(message, f"It said last: {last_words.strip()}")
+
+
+def _with_line(message: str, line: str) -> str:
+    """Return the message with one more line, within what is kept of it."""
+    return f"{message[: MAX_MESSAGE_CHARACTERS - len(line) - 1]}\n{line}"
 
 
 def _in_turn(child: ChildRun) -> bool:

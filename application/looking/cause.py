@@ -53,6 +53,7 @@ ADVICE: Mapping[str, str] = {
     "no_commit": "A branch that is needed is gone. Put it back.",
     "unborn_branch": "The branch that is checked out has no commit. Make one, or check out another.",
     "repository_locked": "A lock file of git stands in the way. If no git is at work, remove it.",
+    "history_replaced": "Objects of the repository stand for others. Register a clone of it, which has none such.",
     "git_failed": "git could not do it. Its words say why.",
     "took_too_long": "It took longer than it may. Look at what the machine does, and at the size of the repository.",
     "box_failed": "The box of an agent could not be made. `steersman doctor` says which box works here.",

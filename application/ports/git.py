@@ -19,7 +19,7 @@ class RepositoryUnusable(Exception):
     unsupported_repository (SHA-256, reftable or an extension that the adapter does not know), partial_clone,
     repository_not_allowed (outside of the directories that are allowed), other_owner, worktree_elsewhere
     (`core.worktree`), configuration_elsewhere (`include`), borrows_elsewhere (alternates), branch_in_the_way (a branch
-    `steersman`), repository_unreadable, object_missing, repository_locked, nested_too_deep. The message says what to do.
+    `steersman`), history_replaced (`refs/replace`, `info/grafts`), repository_unreadable, object_missing, repository_locked, nested_too_deep. The message says what to do.
 
     Every method of `Repositories` may raise it: nothing else that is wrong with a repository is told in another way.
     """
@@ -187,7 +187,8 @@ class Repositories(Protocol):
     def obstacle(self, repository: Path, branch: str) -> str | None:
         """
         Return why a merge into *branch* would be blocked now, looking only: repository_dirty or
-        operation_in_progress where it is checked out; None if nothing stands in the way.
+        operation_in_progress where it is checked out, checkout_missing where it is checked out and that checkout is not
+        where git was told last; None if nothing stands in the way.
         """
         ...
 

@@ -32,7 +32,8 @@ from .audit_sources import reading
 
 LEAST_FREE_BYTES = 512 * 1024 * 1024
 REACH_SECONDS = 5
-LEAST_GIT = (2, 39)
+#: The first that bounds lists of attributes, and knows the words by which it says so.
+LEAST_GIT = (2, 39, 1)
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,9 +94,9 @@ def _git() -> str:
     if git is None:
         raise Refused("git is not on PATH.")
     told = subprocess.run([git, "--version"], capture_output=True, text=True, check=False, timeout=REACH_SECONDS).stdout
-    found = re.search(r"(\d+)\.(\d+)", told)
-    if found is None or (int(found[1]), int(found[2])) < LEAST_GIT:
-        raise Refused(f"{git} is {told.strip() or 'no git'}; 2.39 or later is needed.")
+    found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", told)
+    if found is None or tuple(int(part or 0) for part in found.groups()) < LEAST_GIT:
+        raise Refused(f"{git} is {told.strip() or 'no git'}; {'.'.join(map(str, LEAST_GIT))} or later is needed.")
     return f"{git}, {found[0]}"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from steersman.adapters.processes.agent_process import start_keeper
-from steersman.adapters.processes.box import Box, BoxExit, BoxLimits, Inside, Mount, run
+from steersman.adapters.processes.box import Bare, Box, BoxLimits, CommandTooLong, Inside, Mount, run
 from steersman.adapters.processes.bubblewrap import (
     BoxUnusable,
     Bubblewrap,
@@ -25,6 +25,7 @@ from steersman.adapters.processes.bubblewrap import (
     find_program,
     give_to,
 )
+from steersman.adapters.processes.watched import ProcessExit
 from steersman.adapters.removal import remove_tree
 from steersman.tests.adapters.test_agent_keeper import DETACHED
 from steersman.tests.live_agents import WRITER, family_of, is_alive, outside, size_of, wait_until
@@ -53,7 +54,7 @@ def inside(data: Path, **more: Any) -> Inside:
     return Inside(cwd=mine, env={"PATH": os.defpath}, mounts=(Mount(source=mine, writable=True),), **more)
 
 
-def shell(box: Box, data: Path, script: str, **more: Any) -> BoxExit:
+def shell(box: Box, data: Path, script: str, **more: Any) -> ProcessExit:
     return run(box, ["/bin/sh", "-c", script], inside(data, **more), timeout_seconds=60)
 
 
@@ -186,6 +187,18 @@ def test_the_agents_user_is_never_root_and_must_be_there() -> None:
     assert find_box("none").isolation == "none"
 
 
+def test_whatever_a_command_says_little_of_it_is_held_in_memory(tmp_path: Path) -> None:
+    inside = Inside(cwd=tmp_path, env={"PATH": os.defpath})
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    said = run(
+        Bare(), ["/bin/sh", "-c", "yes a word | head -c 300M >&2; echo end >&2; echo done"], inside, timeout_seconds=60
+    )
+    assert (said.output, said.words[-4:]) == (b"done\n", "end\n")
+    with pytest.raises(CommandTooLong, match="wrote more than 1000 bytes"):
+        run(Bare(), ["/usr/bin/yes"], inside, timeout_seconds=10, output_bytes=1_000)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 * 1024
+
+
 def test_it_is_said_why_no_box_can_be_made_and_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "bwrap"
     broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
@@ -196,7 +209,8 @@ def test_it_is_said_why_no_box_can_be_made_and_what_to_do(tmp_path: Path, monkey
     for name, value, told in (
         ("max_user_namespaces", 0, "sysctl user.max_user_namespaces"),
         ("unprivileged_userns_clone", 0, "sysctl kernel.unprivileged_userns_clone"),
-        ("apparmor_restrict_unprivileged_userns", 1, "apparmor_parser"),
+        # In quotes: the wheel's program may lie below a directory with a space in its name.
+        ("apparmor_restrict_unprivileged_userns", 1, f'profile bwrap "{find_program()}" flags=(unconfined) {{'),
     ):
         monkeypatch.setattr(
             "steersman.adapters.processes.bubblewrap._number",

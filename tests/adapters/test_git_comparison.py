@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from steersman.adapters.git.repositories import GitRepositories, GitSettings
+from steersman.adapters.git.staging import CommitLimits
 from steersman.application.ports.git import CommitFailed, Contribution
 
 from .conftest import AT, Scratch
@@ -240,6 +242,23 @@ if shutil.which("git-lfs"):
         assert (clone / "b.bin").read_bytes() == b"\0new" * 1000
         scratch.repositories.make_workplace(scratch.path, path, made.commit)
         assert (path / "b.bin").read_bytes() == b"\0new" * 1000
+
+    @pytest.mark.parametrize("how", ["cleaned", "pointers alone"])
+    def test_large_files_count_for_the_limit_of_a_commit_too(scratch: Scratch, how: str) -> None:
+        scratch.git("lfs", "install", "--local", "--skip-repo")
+        base = scratch.commit({".gitattributes": "*.bin filter=lfs -text\n"})
+        limits = CommitLimits(file_bytes=10_000, commit_bytes=50_000)
+        git = GitRepositories(scratch.home / "scratch", settings=GitSettings(limits=limits))
+        path = scratch.workplace("child", base)
+        scratch.write({f"{size}.bin": b"\0" * size for size in (20_000, 20_001, 20_002)}, path)
+        if how == "pointers alone":
+            scratch.git("add", "-A", cwd=path)
+            for file in path.glob("*.bin"):
+                scratch.git("update-index", "--skip-worktree", file.name, cwd=path)
+                file.unlink()
+
+        with pytest.raises(CommitFailed, match=r"60003 bytes; STEERSMAN_MAX_COMMIT_MIB allows 50000"):
+            git.commit_workplace(scratch.path, path, base, AT, "x")
 
     def test_a_large_file_whose_filter_is_not_there_is_named(scratch: Scratch) -> None:
         scratch.git("lfs", "install", "--local", "--skip-repo")

@@ -180,6 +180,55 @@ def test_a_landing_that_was_cut_short_is_taken_back_before_another_one(scratch: 
     assert scratch.is_sound()
 
 
+@pytest.mark.parametrize("point", ["landing.written", "landing.moved"])
+def test_what_the_user_has_edited_since_a_landing_was_cut_short_blocks_it_and_undoes_nothing(
+    scratch: Scratch, point: str
+) -> None:
+    old, new = moved(scratch)
+    assert killed_at(point, lambda: scratch.repositories.merge(scratch.path, "main", old, new))
+    scratch.write({"README": "the user's\n"})
+
+    assert scratch.repositories.merge(scratch.path, "main", old, new).reason == "repository_dirty"
+
+    assert (scratch.rev("main"), scratch.status()) == (old, " M README\n")
+    assert (scratch.path / "README").read_text() == "the user's\n"
+
+
+@pytest.mark.parametrize("point", ["landing.written", "landing.moved", "landing.swapped"])
+def test_a_checkout_whose_landing_was_cut_short_and_that_went_elsewhere_is_left_alone(
+    scratch: Scratch, point: str
+) -> None:
+    old, new = moved(scratch)
+    other = scratch.branch_off("other", {"src/a.txt": "other\n"}, old)
+    assert killed_at(point, lambda: scratch.repositories.merge(scratch.path, "main", old, new))
+    (scratch.path / ".git/index.lock").unlink()
+    scratch.git("checkout", "-q", "-f", "other")
+    scratch.git("clean", "-q", "-f", "-d")
+
+    assert scratch.repositories.merge(scratch.path, "main", old, new).state == "merged"
+    assert scratch.status() == ""
+    newer = scratch.branch_off("newer", {"src/b.txt": "newer\n"}, other)
+    assert scratch.repositories.merge(scratch.path, "other", other, newer).state == "merged"
+
+    assert (scratch.rev("main"), scratch.rev("HEAD"), scratch.status()) == (new, newer, "")
+
+
+@pytest.mark.parametrize("point", ["landing.moved", "landing.swapped"])
+def test_a_landing_that_was_cut_short_is_taken_back_where_somebody_else_moved_the_branch(
+    scratch: Scratch, point: str
+) -> None:
+    old, new = moved(scratch)
+    third = scratch.branch_off("third", {"src/a.txt": "third\n"}, old)
+    assert killed_at(point, lambda: scratch.repositories.merge(scratch.path, "main", old, new))
+    scratch.git("update-ref", "refs/heads/main", third)
+
+    assert scratch.repositories.merge(scratch.path, "main", old, new).reason == "head_moved"
+
+    assert scratch.git("diff", "--name-only", old) == "", "the files are those before the landing"
+    assert scratch.git("diff", "--cached", "--name-only", old) == ""
+    assert not (scratch.path / ".git/index.lock").exists()
+
+
 @pytest.mark.parametrize("named", ["at nowhere", "at", "lost", "soon x"])
 def test_a_point_that_is_none_refuses_the_start(named: str) -> None:
     with pytest.raises(UnknownPoint):

@@ -10,7 +10,7 @@ from steersman.adapters.git.inspection import Rules
 from steersman.adapters.git.repositories import GitRepositories, GitSettings
 from steersman.application.ports.git import RepositoryUnusable
 
-from .conftest import Scratch
+from .conftest import AT, Scratch
 
 
 def give_away(scratch: Scratch, path: Path) -> None:
@@ -59,6 +59,21 @@ CASES: dict[str, tuple[str, Callable[[Scratch], object]]] = {
     "another owner": ("other_owner", lambda scratch: give_away(scratch, scratch.path)),
     "another owner of its git": ("other_owner", lambda scratch: give_away(scratch, scratch.path / ".git")),
     "SHA-256": ("unsupported_repository", sha256),
+    "a replaced commit": (
+        "history_replaced",
+        lambda scratch: scratch.git("replace", "--graft", scratch.commit({"more": "1\n"})),
+    ),
+    "a packed replacement": (
+        "history_replaced",
+        lambda scratch: (
+            scratch.git("replace", "--graft", scratch.commit({"more": "1\n"})),
+            scratch.git("pack-refs", "--all"),
+        ),
+    ),
+    "a grafted commit": (
+        "history_replaced",
+        lambda scratch: scratch.write({".git/info/grafts": f"{scratch.commit({'more': 'x'})}\n"}),
+    ),
     "a branch in the way": ("branch_in_the_way", lambda scratch: scratch.git("branch", "steersman")),
     "a packed branch in the way": (
         "branch_in_the_way",
@@ -124,6 +139,17 @@ def test_a_linked_worktree_or_borrowed_objects_outside_of_the_allowed_directorie
             git.inspect(allowed / name)
         assert refused.value.code == code
     assert allowing(scratch, allowed, scratch.path).inspect(allowed / "shared").branch == "main"
+
+
+@pytest.mark.parametrize("setting", ["core.bigFileThreshold=1", "pack.windowMemory=1g", "pack.deltaCacheSize=64m"])
+def test_settings_about_memory_keep_no_repository_from_serving(scratch: Scratch, setting: str) -> None:
+    scratch.git("config", *setting.split("="))
+    path = scratch.workplace()
+    scratch.write({"new": "new\n"}, path)
+
+    made = scratch.repositories.commit_workplace(scratch.path, path, scratch.rev("main"), AT, "x")
+
+    assert scratch.repositories.merge(scratch.path, "main", scratch.rev("main"), made.commit).state == "merged"
 
 
 def test_no_repository_chooses_what_runs_outside_of_a_box(scratch: Scratch) -> None:

@@ -1,6 +1,8 @@
 """Refs lose no move, whoever else moves them, and no lock that a crash left behind stops them."""
 
+import errno
 import os
+import resource
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +12,6 @@ import pytest
 
 from steersman.adapters.git import refs as git_refs
 from steersman.adapters.git.objects import new_commit
-from steersman.adapters.git.program import Program
 from steersman.application.ports.git import GitConflict
 
 from .conftest import AT, Scratch
@@ -23,11 +24,10 @@ def test_a_hundred_commits_from_four_threads_lose_nothing(scratch: Scratch) -> N
     def follow(number: int) -> list[str]:
         # Each thread adds to whatever the branch is at; who loses the race tries again.
         made = list[str]()
-        git = Program(str(scratch.path / ".git"))
         while len(made) < 25:
             tip = scratch.repositories.tip(scratch.path, "counter")
             content = new_commit(tip.tree, [tip.commit], AT, f"{number}, {len(made)}").as_raw_string()
-            mine = git.output("hash-object", "-t", "commit", "-w", "--stdin", given=content).decode().strip()
+            mine = scratch.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=os.fsdecode(content)).strip()
             try:
                 scratch.repositories.point_branch(scratch.path, "counter", tip.commit, mine)
                 made.append(mine)
@@ -110,6 +110,24 @@ def test_a_lock_that_a_crash_left_behind_is_broken(scratch: Scratch) -> None:
 
     assert (scratch.rev("main"), scratch.status()) == (new, "")
     assert scratch.is_sound()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:unclosed:ResourceWarning")
+def test_a_lock_that_could_not_be_written_is_held_by_nobody(scratch: Scratch) -> None:
+    start, lock = scratch.rev("main"), scratch.path / ".git/refs/heads/child.lock"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            scratch.repositories.point_branch(scratch.path, "child", None, start)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert lock.exists()
+    os.utime(lock, (0, 0))
+
+    scratch.repositories.point_branch(scratch.path, "child", None, start)
+
+    assert (scratch.rev("child"), caught.value.errno) == (start, errno.EFBIG)
 
 
 def test_a_young_lock_and_one_that_somebody_holds_are_waited_for(scratch: Scratch) -> None:

@@ -1,5 +1,6 @@
 """Workplaces are repositories of their own, known for what they are, and made or removed twice as once."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from steersman.adapters.git.repositories import GitRepositories
-from steersman.application.ports.git import GitConflict, WorkplaceLost, WorkplaceUnmade
+from steersman.application.ports.git import GitConflict, RepositoryUnusable, WorkplaceLost, WorkplaceUnmade
 
 from .conftest import AT, Scratch
 
@@ -87,6 +88,44 @@ def test_what_is_not_the_workplace_that_was_made_is_never_committed(scratch: Scr
     scratch.workplace()
     assert look(scratch, path) == "whole"
     assert scratch.status(path) == ""
+
+
+def test_a_workplace_is_the_same_after_its_file_system_was_given_another_number(scratch: Scratch) -> None:
+    path = scratch.workplace()
+    note = path.parent / ".made" / path.name
+    said = json.loads(note.read_bytes())
+    note.write_text(json.dumps(said | {"device": said["device"] + 1}))
+
+    # Without a mark, which not every file system has for directories, the number is all that tells.
+    assert look(scratch, path) == ("whole" if said["mark"] else "replaced")
+
+
+def test_a_base_that_is_gone_is_named_and_no_ref_to_it_is_left(scratch: Scratch) -> None:
+    gone = scratch.branch_off("gone", {"x": "x\n"}, scratch.rev("main"))
+    scratch.git("branch", "-D", "gone")
+    scratch.git("reflog", "expire", "--expire=now", "--all")
+    scratch.git("gc", "-q", "--prune=now")
+
+    with pytest.raises(RepositoryUnusable, match=gone) as caught:
+        scratch.workplace("child", gone)
+    with pytest.raises(RepositoryUnusable, match=gone):
+        scratch.repositories.point_branch(scratch.path, "steersman/child", None, gone)
+
+    assert caught.value.code == "object_missing"
+    assert scratch.git("for-each-ref", "refs/steersman", "refs/heads/steersman") == ""
+    scratch.git("gc", "-q")
+
+
+def test_a_workplace_whose_refs_the_user_removed_is_looked_at_and_committed(scratch: Scratch) -> None:
+    path = scratch.workplace()
+    scratch.git("update-ref", "-d", "refs/steersman/bases/child")
+    scratch.write({"new": "new\n"}, path)
+
+    print_of_it = scratch.repositories.fingerprint(scratch.path, path)
+
+    assert scratch.repositories.count_ignored(scratch.path, path) == 0
+    base = scratch.rev("main")
+    assert scratch.repositories.commit_workplace(scratch.path, path, base, AT, "x").tree == print_of_it.tree_hash
 
 
 def test_making_it_again_leaves_nothing_of_what_stood_there(scratch: Scratch) -> None:

@@ -173,6 +173,20 @@ def test_half_done_work_is_a_commit_of_its_own_on_the_childs_branch_that_says_so
     assert f"\nSteersman-Unfinished: {code}\n" in message
 
 
+def test_half_done_work_that_cannot_be_kept_is_not_lost_without_a_word() -> None:
+    def bad(session: Session, prompt: str, observer: TurnObserver) -> None:
+        service.git.failing_commits = 1
+        fails("agent_exited", "x" * 3_000)(session, prompt, observer)
+
+    service = started(first(bad))
+    service.drive()
+
+    (failed,) = service.told(RunFailed)
+    told = "What it had half done could not be kept: the index is locked"
+    assert str(failed.message).endswith(told)
+    assert told in service.agents.prompted(children(service)[1])[0]
+
+
 @pytest.mark.parametrize("code", AGAIN)
 def test_what_ends_badly_every_time_is_tried_four_times_and_then_a_person_is_asked_with_the_cause(code: str) -> None:
     service = started(AGAIN[code][0], silences=4 if code == "agent_stall_timeout" else 0)

@@ -1,6 +1,7 @@
 """`steersman doctor` says of an installation that `serve` would refuse, or serve without writing, what is wrong with it."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,17 @@ def test_an_installation_that_is_new_or_well_is_well(store: World, examined: Exa
     found = examined()
     assert (found["keys"][0], found["log"][0]) == (True, True)
     assert found["log"][1].endswith(", 1 facts")
+
+
+def test_git_is_of_a_version_that_bounds_what_an_agent_may_plant_for_it(store: World, examined: Examined) -> None:
+    program = store.home / "bin" / "git"
+    program.parent.mkdir()
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    for version, is_enough in (("2.39.0", False), ("2.39.1", True), ("2.40", True)):
+        program.write_text(f"#!/bin/sh\necho git version {version}\n")
+        program.chmod(0o755)
+        ok, detail = examined(PATH=path)["git"]
+        assert (ok, version in detail) == (is_enough, True)
 
 
 def test_a_store_that_was_put_back_is_told_with_its_remedy(store: World, examined: Examined) -> None:

@@ -11,15 +11,22 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from .shell import Failed, Git, answer, copy
+from . import index
+from .changes import LINK, NOTHING, Change, differing
+from .shell import Failed, Git, answer, lstat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SETTINGS = {"core.quotePath": "false", "core.splitIndex": "false", "checkout.workers": "0", "core.fsync": "none"}
-LINK = "160000"
-NOTHING = "000000"
+SETTINGS = {
+    "core.quotePath": "false",
+    "core.splitIndex": "false",
+    "checkout.workers": "0",
+    "core.fsync": "none",
+    # A merge of git's leaves the files of submodules alone, too, whatever is configured.
+    "submodule.recurse": "false",
+}
 #: Ends the word for a failure after which files may have moved.
 HALF_WAY = ":half_way"
 #: What git says when it will not begin.
@@ -39,20 +46,6 @@ def run(request: Any) -> None:
     answer({})
 
 
-class _Change:
-    """What differs at a path between the two commits."""
-
-    def __init__(self, head: bytes, path: bytes) -> None:
-        said = head.decode().split(" ")
-        self.old_mode, self.new_mode = said[0][1:], said[1]
-        self.old, self.new = said[2], said[3]
-        self.path = path
-
-    @property
-    def is_link(self) -> bool:
-        return LINK in (self.old_mode, self.new_mode)
-
-
 class _Landing:
     def __init__(self, request: Any) -> None:
         self._request = request
@@ -69,10 +62,8 @@ class _Landing:
         with suppress(FileNotFoundError):
             os.unlink(request["copy"] + ".lock")
         with suppress(FileNotFoundError):
-            # With its time, by which git knows which files may have changed unseen.
-            copy(os.path.join(request["control"], "index"), request["copy"])
-        said = self._git.records("diff-tree", "-r", "-z", "--raw", "--no-renames", self._old, self._new)
-        self._changes = [_Change(head, path) for head, path in zip(said[::2], said[1::2], strict=True)]
+            index.read(os.path.join(request["control"], "index")).write(request["copy"])
+        self._changes = differing(self._git, "diff-tree", "-r", self._old, self._new)
         self._modes = self._git.try_("config", "--type=bool", "core.fileMode")[1].strip() != b"false"
 
     def _refresh(self) -> bool:
@@ -96,41 +87,41 @@ class _Landing:
     def _check_free(self) -> None:
         """Raise Failed where something untracked, ignored or not, stands in the way: git would write over what is ignored."""
         changed = {change.path: change for change in self._changes}
-        coming = [change for change in self._changes if change.new_mode != NOTHING]
-        here = [change.path for change in coming if change.old_mode == NOTHING]
+        coming = [change for change in self._changes if change.after != NOTHING]
+        here = [change.path for change in coming if change.before == NOTHING]
         found = self._contents(here)
         for change in coming:
             above = change.path
             while above := above.rpartition(b"/")[0]:
                 if self._bars(above, changed):
                     raise Failed("untracked_would_be_overwritten", os.fsdecode(above))
-            becomes_file = change.old_mode == LINK != change.new_mode
-            if change.old_mode != NOTHING and not becomes_file:
+            becomes_file = change.before == LINK != change.after
+            if change.before != NOTHING and not becomes_file:
                 continue
-            if found.get(change.path, ("", ""))[1] != change.new and self._is_taken(change, changed):
+            if found.get(change.path, (b"", b""))[1] != change.new and self._is_taken(change, changed):
                 raise Failed("untracked_would_be_overwritten", os.fsdecode(change.path))
 
-    def _bars(self, path: bytes, changed: dict[bytes, _Change]) -> bool:
+    def _bars(self, path: bytes, changed: dict[bytes, Change]) -> bool:
         """Return whether what stands at a path neither is a directory to write in nor makes room for one."""
-        found = _lstat(path)
+        found = lstat(path)
         if found is None:
             return False
-        if path in changed and changed[path].old_mode == LINK:
+        if path in changed and changed[path].before == LINK:
             # A submodule's files are its own repository's, and git does not see ours among them.
             return not stat.S_ISDIR(found.st_mode) or any(_files(path))
         return not stat.S_ISDIR(found.st_mode) and path not in changed
 
-    def _is_taken(self, change: _Change, changed: dict[bytes, _Change]) -> bool:
-        found = _lstat(change.path)
+    def _is_taken(self, change: Change, changed: dict[bytes, Change]) -> bool:
+        found = lstat(change.path)
         if found is None:
             return False
-        if change.new_mode == LINK or not stat.S_ISDIR(found.st_mode):
+        if change.after == LINK or not stat.S_ISDIR(found.st_mode):
             return True
         return any(path not in changed for path in _files(change.path))
 
     def _try_filters(self) -> None:
         """Run the filters of the new files aside. What fails must fail before anything moves."""
-        paths = b"".join(change.path + b"\0" for change in self._changes if change.new_mode.startswith("100"))
+        paths = b"".join(change.path + b"\0" for change in self._changes if change.after.startswith(b"100"))
         if not paths or not self._git.try_("config", "--get-regexp", r"^filter\.")[1]:
             return
         lists = any(change.path.rpartition(b"/")[2] == b".gitattributes" for change in self._changes)
@@ -148,21 +139,19 @@ class _Landing:
 
     def _adopt(self) -> None:
         """Take untracked files that are the new ones already into the index as they are."""
-        coming = {change.path: change for change in self._changes if change.old_mode == NOTHING}
+        coming = {change.path: change for change in self._changes if change.before == NOTHING}
         found = self._contents(list(coming))
-        self._edit(
-            [change for path, change in coming.items() if self._is(found.get(path), change.new_mode, change.new)]
-        )
+        self._edit([change for path, change in coming.items() if self._is(found.get(path), change.after, change.new)])
 
-    def _edit(self, changes: Iterable[_Change]) -> None:
+    def _edit(self, edited: Iterable[Change]) -> None:
         """Have the index say what the new commit says of these."""
-        ordered = sorted(changes, key=lambda change: change.new_mode != NOTHING)
-        given = b"".join(f"{change.new_mode} {change.new}\t".encode() + change.path + b"\0" for change in ordered)
+        ordered = sorted(edited, key=lambda change: change.after != NOTHING)
+        given = b"".join(b"%s %s\t%s\0" % (change.after, change.new, change.path) for change in ordered)
         if given:
             self._git.output("update-index", "-z", "--index-info", given=given)
             self._refresh()
 
-    def _is(self, found: tuple[str, str] | None, mode: str, name: str) -> bool:
+    def _is(self, found: tuple[bytes, bytes] | None, mode: bytes, name: bytes) -> bool:
         return found is not None and found[1] == name and (found[0] == mode or not self._modes)
 
     def finish(self) -> None:
@@ -172,20 +161,20 @@ class _Landing:
         A file that is neither the old nor the new one was edited after the move began: it stays, as a change.
         """
         left_out = {record[2:] for record in self._git.records("ls-files", "-t", "-z") if record.startswith(b"S ")}
-        changes = [change for change in self._changes if not change.is_link and change.path not in left_out]
-        found = self._contents([change.path for change in changes])
-        old = [change for change in changes if self._is(found.get(change.path), change.old_mode, change.old)]
+        files = [change for change in self._changes if not change.is_link and change.path not in left_out]
+        found = self._contents([change.path for change in files])
+        old = [change for change in files if self._is(found.get(change.path), change.before, change.old)]
         # Deletions first: a file may have to make room for a directory.
         for change in old:
-            if change.new_mode == NOTHING:
+            if change.after == NOTHING:
                 _remove(change.path)
         self._edit(self._changes)
         kept = b"".join(
-            change.path + b"\0" for change in self._changes if change.path in left_out and change.new_mode != NOTHING
+            change.path + b"\0" for change in self._changes if change.path in left_out and change.after != NOTHING
         )
         if kept:
             self._git.output("update-index", "--skip-worktree", "-z", "--stdin", given=kept)
-        coming = [change for change in changes if change.new_mode != NOTHING]
+        coming = [change for change in files if change.after != NOTHING]
         written = [change.path for change in coming if change in old or self._is_free(change.path)]
         if written:
             given = b"".join(path + b"\0" for path in written)
@@ -198,19 +187,19 @@ class _Landing:
         """Return whether nothing stands at a path, or on the way to it; empty directories make room."""
         above = path
         while above := above.rpartition(b"/")[0]:
-            found = _lstat(above)
+            found = lstat(above)
             if found is not None and not stat.S_ISDIR(found.st_mode):
                 return False
-        found = _lstat(path)
+        found = lstat(path)
         if found is not None and stat.S_ISDIR(found.st_mode) and not any(_files(path)):
             for directory, _, _ in os.walk(path, topdown=False):
                 os.rmdir(directory)
             return True
         return found is None
 
-    def _contents(self, paths: list[bytes]) -> dict[bytes, tuple[str, str]]:
+    def _contents(self, paths: list[bytes]) -> dict[bytes, tuple[bytes, bytes]]:
         """Return the mode and name that git would give to what stands at these paths; what is no file is left out."""
-        found, files = dict[bytes, tuple[str, str]](), list[tuple[bytes, str]]()
+        found, files = dict[bytes, tuple[bytes, bytes]](), list[tuple[bytes, bytes]]()
         for path in paths:
             with suppress(OSError):
                 if os.path.realpath(os.path.dirname(os.path.join(self._root, path))) != os.path.dirname(
@@ -219,13 +208,13 @@ class _Landing:
                     continue  # Behind a link: nothing of the checkout.
                 state = os.lstat(path)
                 if stat.S_ISLNK(state.st_mode):
-                    found[path] = ("120000", _name(os.readlink(path)))
+                    found[path] = (b"120000", _name(os.readlink(path)))
                 elif stat.S_ISREG(state.st_mode):
-                    files.append((path, "100755" if state.st_mode & 0o100 else "100644"))
+                    files.append((path, b"100755" if state.st_mode & 0o100 else b"100644"))
         if files:
             given = b"".join(b'"' + b"".join(b"\\%03o" % byte for byte in path) + b'"\n' for path, _ in files)
             names = self._git.output("hash-object", "--stdin-paths", given=given).split()
-            found |= {path: (mode, name.decode()) for (path, mode), name in zip(files, names, strict=True)}
+            found |= {path: (mode, name) for (path, mode), name in zip(files, names, strict=True)}
         return found
 
     def move(self) -> None:
@@ -236,7 +225,7 @@ class _Landing:
             is_half_way = not any(words in self._git.words for words in BEFORE)
             raise Failed(_reason(self._git.words) + (HALF_WAY if is_half_way else ""), self._git.words)
         code, _ = self._git.try_("diff-index", "--cached", "--quiet", self._new)
-        coming = [change.path for change in self._changes if change.new_mode not in (NOTHING, LINK)]
+        coming = [change.path for change in self._changes if change.after not in (NOTHING, LINK)]
         absent = {path for path in coming if not os.path.lexists(path)}
         if absent:
             absent -= {record[2:] for record in self._git.records("ls-files", "-t", "-z") if record.startswith(b"S ")}
@@ -244,7 +233,7 @@ class _Landing:
             raise Failed("files_missing" + HALF_WAY, "git moved the files, and they are not those of the new commit")
         # git only warns of a file that it may not remove. Where case makes no difference, one that comes may look like it.
         names = {os.fsdecode(path).casefold() for path in coming}
-        going = (change.path for change in self._changes if change.new_mode == NOTHING and not change.is_link)
+        going = (change.path for change in self._changes if change.after == NOTHING and not change.is_link)
         if left := [path for path in going if _is_file(path) and os.fsdecode(path).casefold() not in names]:
             raise Failed("files_not_written" + HALF_WAY, f"git could not remove {os.fsdecode(left[0])}")
 
@@ -255,19 +244,13 @@ def _filtered(said: list[bytes]) -> list[bytes]:
     return [path for path, _, value in triples if value not in (b"unspecified", b"unset")]
 
 
-def _lstat(path: bytes) -> os.stat_result | None:
-    with suppress(OSError):
-        return os.lstat(path)
-    return None
-
-
 def _is_file(path: bytes) -> bool:
     """Return whether something that is no directory stands at a path, and not behind a link."""
     above = path
     while above := above.rpartition(b"/")[0]:
         if os.path.islink(above):
             return False
-    found = _lstat(path)
+    found = lstat(path)
     return found is not None and not stat.S_ISDIR(found.st_mode)
 
 
@@ -291,10 +274,10 @@ def _files(directory: bytes) -> Iterator[bytes]:
                     yield item.path
 
 
-def _name(content: bytes) -> str:
+def _name(content: bytes) -> bytes:
     import hashlib  # Few checkouts have links, and it takes long.
 
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest().encode()
 
 
 def _reason(words: str) -> str:

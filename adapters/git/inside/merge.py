@@ -56,8 +56,7 @@ class _Merging:
     def __init__(self, request: Any) -> None:
         room = request["room"]
         self._request = request
-        files = {name: content.encode("latin-1") for name, content in request["files"].items()}
-        make_git_directory(os.path.join(room, "git"), files, request["lends"], request["onto"])
+        make_git_directory(os.path.join(room, "git"), request["files"], request["lends"], request["onto"])
         self.git = Git(request["git"], {**request["nothing_runs"], **SETTINGS}, GIT_DIR=os.path.join(room, "git"))
 
     def contains(self, newer: str, older: str) -> bool:
@@ -137,7 +136,7 @@ class _Merging:
 
     def _commit(self, tree: str, *parents: str) -> str:
         lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
-        said = "\n".join(lines).encode() + b"\n" + self._request["rest"].encode("latin-1")
+        said = "\n".join(lines).encode() + b"\n" + self._request["rest"]
         return self.git.text("hash-object", "-t", "commit", "-w", "--stdin", given=said)
 
 

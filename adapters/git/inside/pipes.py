@@ -7,7 +7,7 @@ import stat
 
 from .shell import Failed
 
-LISTS = (b".gitignore", b".gitattributes", b".gitmodules")
+LISTS = (b".gitignore", b".gitattributes", b".gitmodules", b".lfsconfig")
 
 
 def holds_files_alone(objects: str) -> bool:
@@ -33,9 +33,11 @@ def holds_files_alone(objects: str) -> bool:
 
 
 def look_for_pipes(workplace: str) -> None:
-    """Raise Failed for a list of git's that is no file: git would wait for ever for somebody to write in it."""
+    """Raise Failed for what git reads and is no file: git would wait for ever for somebody to write in it."""
     for directory, _, names in os.walk(os.fsencode(workplace)):
+        # Of repositories below; the workplace's own git directory is not read.
+        is_gits = b".git" in os.path.relpath(directory, os.fsencode(workplace)).split(b"/")[1:]
         for name in names:
-            if name in LISTS and stat.S_ISFIFO(os.lstat(os.path.join(directory, name)).st_mode):
+            if (is_gits or name in LISTS) and stat.S_ISFIFO(os.lstat(os.path.join(directory, name)).st_mode):
                 path = os.path.relpath(os.path.join(directory, name), os.fsencode(workplace))
                 raise Failed("pipe_in_the_way", f"{os.fsdecode(path)!r} is a pipe, for which git would wait for ever")

@@ -25,6 +25,7 @@ class Failed(Exception):
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(code, message)
+        self.code = code
 
 
 class Call:
@@ -188,14 +189,6 @@ def make_git_directory(path: str, files: Mapping[str, bytes], borrowed: Sequence
     )
 
 
-def copy(source: str, target: str) -> None:
-    """Copy an index with its time, by which git knows which files may have changed unseen. Raises OSError."""
-    with open(source, "rb") as file:
-        write(target, file.read())
-        found = os.fstat(file.fileno())
-    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
-
-
 def quoted(path: bytes) -> bytes:
     """Return a path as a list of borrowed directories has it."""
     if path.startswith(b'"') or b"\n" in path:
@@ -209,3 +202,10 @@ def write(path: str, content: bytes) -> None:
         os.makedirs(os.path.dirname(path))
     with open(path, "wb") as file:
         file.write(content)
+
+
+def lstat(path: bytes) -> os.stat_result | None:
+    """Return what stands at a path, None if nothing does, or nothing that can be reached."""
+    with suppress(OSError):
+        return os.lstat(path)
+    return None

@@ -12,9 +12,11 @@ import stat
 from collections.abc import Iterable
 from contextlib import suppress
 
-from .index import Plain, is_whole, plain, read
+from .changes import LINK, NOTHING, Change, differing
+from .index import MOST_BYTES, Plain, is_whole, plain, read
+from .limits import TOO_MUCH, Weighing
 from .pipes import holds_files_alone, look_for_pipes
-from .shell import Call, Failed, Git, answer, make_git_directory, parts, quoted, shortened
+from .shell import Call, Failed, Git, answer, lstat, make_git_directory, parts, quoted, shortened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,9 +35,6 @@ SETTINGS = {
     "core.splitIndex": "false",
     "fastimport.unpackLimit": "0",
 }
-LINK, NOTHING = b"160000", b"000000"
-#: What is copied of an index, with all its parts: that of a million files is a fifth of it.
-MOST_INDEX_BYTES = 1 << 30
 
 
 def run(request: Any) -> None:
@@ -57,6 +56,7 @@ def run(request: Any) -> None:
 
         places = [os.path.join(request["room"], "git/lfs"), os.path.join(request["workplace"], ".git/lfs")]
         large = found(git, parent, tree, places, [request["large"]])
+        Weighing(git, request).check_total(sum(size for _, size, _ in large))
     listed = ("ls-files", "--others", "--ignored", "--exclude-standard", "-z")
     ignored = len(git.records(*listed)) if request["ignored"] else 0
     named = [(name, size) for name, size, _ in large]
@@ -72,35 +72,21 @@ def run(request: Any) -> None:
 
 def _new(git: Git, parent: str, tree: str) -> set[bytes]:
     """Return the objects of a tree that are elsewhere than in the parent's, and not where it has something else."""
-    changes = [change for change in _changes(git, "diff-tree", "-r", "-t", parent, tree) if change.after != LINK]
+    changes = [change for change in differing(git, "diff-tree", "-r", "-t", parent, tree) if change.after != LINK]
     new = {change.new for change in changes if change.after != NOTHING}
     return {tree.encode(), *new} - {change.old for change in changes}
 
 
-class Change:
-    """One line of what git says of two trees: modes, names of objects, and the path."""
-
-    def __init__(self, head: bytes, path: bytes) -> None:
-        self.before, self.after, self.old, self.new, self.state = head[1:].split(b" ")
-        self.path = path
-
-
-def _changes(git: Git, *arguments: str) -> list[Change]:
-    said = git.records(*arguments, "--raw", "-z", "--no-renames")
-    changes = [Change(head, path) for head, path in zip(said[::2], said[1::2], strict=True)]
-    for change in changes:
-        if change.state.startswith(b"U"):
-            raise Failed("git_failed", f"{os.fsdecode(change.path)!r} is not merged")
-    return changes
-
-
 def _staged(request: Any) -> tuple[str, str]:
     objects = os.path.join(request["workplace"], ".git", "objects")
-    with suppress(Failed):
+    try:
         if holds_files_alone(objects):
             _prepare(request, [*request["lends"], objects])
             if (index := _take_index(request)) is not None:
                 return _Staging(request, index).staged()
+    except Failed as failed:
+        if failed.code in TOO_MUCH:
+            raise
     # What it has made of its git is of no use: its files are staged on what was committed last.
     _prepare(request, request["lends"])
     with suppress(FileNotFoundError):
@@ -118,8 +104,7 @@ def _git(request: Any, name: str) -> Git:
 
 
 def _prepare(request: Any, borrowed: list[str]) -> None:
-    files = {name: content.encode("latin-1") for name, content in request["files"].items()}
-    make_git_directory(os.path.join(request["room"], "git"), files, borrowed, request["parent"])
+    make_git_directory(os.path.join(request["room"], "git"), request["files"], borrowed, request["parent"])
 
 
 def _take_index(request: Any) -> Plain | None:
@@ -132,12 +117,12 @@ def _take_index(request: Any) -> Plain | None:
     with suppress(OSError):
         if not stat.S_ISDIR(os.lstat(directory).st_mode):
             return None
-        found = read(os.path.join(directory, "index"), MOST_INDEX_BYTES)
+        found = read(os.path.join(directory, "index"))
         if (taken := plain(found.content)) is not None:
             found.write(os.path.join(own, "index"), taken.content)
             return taken
         # Of another version, or in several files: git makes one of it that is understood here.
-        files, left = {"index": found}, MOST_INDEX_BYTES - len(found.content)
+        files, left = {"index": found}, MOST_BYTES - len(found.content)
         for name in os.listdir(directory):
             if name.startswith("sharedindex."):
                 files[name] = read(os.path.join(directory, name), left)
@@ -153,7 +138,7 @@ def _plain_index(request: Any) -> Plain:
     """Have git write our copy of the index anew, as one that is understood here."""
     path = os.path.join(request["room"], "git", "index")
     _git(request, "git").output("update-index", "--no-split-index", "--index-version", "2", "--force-write-index")
-    found = read(path, MOST_INDEX_BYTES)
+    found = read(path)
     if (taken := plain(found.content)) is None:
         raise Failed("git_failed", "the index cannot be understood")
     found.write(path, taken.content)
@@ -168,6 +153,7 @@ class _Staging:
         self._index = index
         self._git = _git(request, "git")
         self._root = os.fsencode(request["workplace"])
+        self._limits = Weighing(self._git, request)
         #: Submodules, which stay at the commit that is recorded.
         self._kept = set[bytes]()
         self._placeholders: list[bytes] = []
@@ -179,21 +165,23 @@ class _Staging:
         others = self._others()
         added, deleted = self._changed()
         added += self._untracked(others)
-        self._check_files(added)
+        weighed = self._limits.check_files(added)
         _edit(self._git, ((b"0", b"0" * 40, path) for path in (*deleted, *self._placeholders)))
         if added:
             self._git.output("update-index", "--add", "--replace", "-z", "--stdin", given=_joined(added))
             if self._request["strict"] and "Ignoring path" in self._git.words:
                 raise Failed("forbidden_name", f"git takes no file of such a name: {shortened(self._git.words)}")
-        return self._commit_of_entries()
+        changes = differing(self._git, "diff-index", "--cached", self._request["parent_tree"])
+        # What was put into the index by others was not looked at as a file, and there may be none.
+        self._limits.check_objects(change for change in changes if change.path not in weighed)
+        return self._commit_of_entries(changes)
 
-    def _commit_of_entries(self) -> tuple[str, str]:
+    def _commit_of_entries(self, changes: list[Change]) -> tuple[str, str]:
         """
         Commit the index's entries: the parent's, but for what differs.
 
         Made from the parent's tree, of which git then reads and writes only the directories that differ.
         """
-        changes = _changes(self._git, "diff-index", "--cached", self._request["parent_tree"])
         # Taken out of the index, not its files.
         kept = [change.path for change in changes if change.before == LINK != change.after]
         kept = [path for path in kept if self._is_repository(path)]
@@ -203,7 +191,7 @@ class _Staging:
             if change.after != NOTHING:
                 _check_name(change.path)
                 lines.append(b"M %s %s %s" % (change.after, change.new, quoted(change.path)))
-        who, _, message = self._request["rest"].encode("latin-1").partition(b"\n\n")
+        who, _, message = self._request["rest"].partition(b"\n\n")
         stream = [
             b"commit refs/heads/staged\nmark :1\n%s\ndata %d\n%s" % (who, len(message), message),
             b"from %s" % self._request["parent"].encode(),
@@ -221,7 +209,7 @@ class _Staging:
 
     def _unflag(self) -> None:
         """Take away flags by which files would not be looked at; what a sparse checkout leaves out is not deleted."""
-        skipped = [path for path in self._index.skipped if _lstat(self._at(path)) is not None]
+        skipped = [path for path in self._index.skipped if lstat(self._at(path)) is not None]
         for flag, paths in (("--no-assume-unchanged", self._index.assumed), ("--no-skip-worktree", skipped)):
             if paths:
                 self._git.output("update-index", flag, "-z", "--stdin", given=_joined(paths))
@@ -244,13 +232,13 @@ class _Staging:
         """Return which of the index's links are links in the parent's tree, too."""
         if not links:
             return set()
-        changes = _changes(self._git, "diff-index", "--cached", self._request["parent_tree"])
+        changes = differing(self._git, "diff-index", "--cached", self._request["parent_tree"])
         return links - {change.path for change in changes if change.before != LINK}
 
     def _registered(self) -> frozenset[bytes]:
         """Return where `.gitmodules` says that submodules are; one that cannot be understood says nothing."""
         path = self._at(b".gitmodules")
-        found = _lstat(path)
+        found = lstat(path)
         if found is None or not stat.S_ISREG(found.st_mode):
             return frozenset()
         arguments = (
@@ -266,7 +254,7 @@ class _Staging:
         return frozenset() if code else frozenset(entry.partition(b"\n")[2] for entry in said.split(b"\0") if entry)
 
     def _is_repository(self, path: bytes) -> bool:
-        return _lstat(os.path.join(self._at(path), b".git")) is not None
+        return lstat(os.path.join(self._at(path), b".git")) is not None
 
     def _check_empty(self) -> None:
         for path in self._kept:
@@ -284,7 +272,7 @@ class _Staging:
         said = self._git.records("diff-files", "--raw", "-z", "--no-renames", "--ignore-submodules=dirty")
         added, deleted = dict[bytes, None](), dict[bytes, None]()
         for head, path in zip(said[::2], said[1::2], strict=True):
-            found = _lstat(self._at(path))
+            found = lstat(self._at(path))
             if path in self._kept and found is not None and stat.S_ISDIR(found.st_mode):
                 continue
             is_there = not head.endswith(b"D") and found is not None and _is_content(found)
@@ -318,38 +306,6 @@ class _Staging:
         said = self._git.records("ls-tree", "-r", "-z", "--full-tree", self._request["parent_tree"])
         return {record.partition(b"\t")[2] for record in said if record.startswith(LINK)}
 
-    def _check_files(self, paths: list[bytes]) -> None:
-        """Raise Failed for a file that is too large or cannot be read, or if all that is changed is too much."""
-        limits, total = self._request["limits"], 0
-        large = list[tuple[bytes, int]]()
-        for path in paths:
-            found = _lstat(self._at(path))
-            size = 0 if found is None else found.st_size
-            if found is not None and stat.S_ISREG(found.st_mode) and not os.access(self._at(path), os.R_OK):
-                raise Failed(
-                    "unreadable", f"{os.fsdecode(path)!r} cannot be read: its mode is {found.st_mode & 0o777:03o}"
-                )
-            if size > limits["file_bytes"]:
-                large.append((path, size))
-            else:
-                total += size
-        for path, size in large:
-            if not self._is_filtered(path):
-                raise Failed(
-                    "file_too_large",
-                    f"{os.fsdecode(path)!r} has {size} bytes; {limits['file_name']} allows {limits['file_bytes']}",
-                )
-        if total > limits["commit_bytes"]:
-            raise Failed(
-                "commit_too_large",
-                f"the changed files have {total} bytes; {limits['commit_name']} allows {limits['commit_bytes']}",
-            )
-
-    def _is_filtered(self, path: bytes) -> bool:
-        """Return whether something else than its content is stored of a file."""
-        said = self._git.records("check-attr", "-z", "--stdin", "filter", given=path + b"\0")
-        return said[2:3] not in ([b"unspecified"], [b"unset"])
-
 
 def _edit(git: Git, entries: Iterable[tuple[bytes, bytes, bytes]]) -> None:
     given = b"".join(mode + b" " + name + b"\t" + path + b"\0" for mode, name, path in entries)
@@ -373,13 +329,6 @@ def _as_directory(path: bytes) -> list[tuple[bytes, bytes, bytes]]:
 
 def _joined(paths: Iterable[bytes]) -> bytes:
     return b"".join(path + b"\0" for path in paths)
-
-
-def _lstat(path: bytes) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except OSError:
-        return None
 
 
 def _is_content(found: os.stat_result) -> bool:
