@@ -10,7 +10,7 @@ from . import openapi
 from .feeds import events, stream
 from .files import assembly_files, files, project_workspace
 from .gate import approvals, assembly, outcome_spec, run_actions
-from .projects import project_changes, projects, sandbox_policy, team, team_changes
+from .projects import project_changes, projects, sandbox_policy, team, team_changes, webhooks
 from .request.access import Access
 from .request.authentication import BearerAuthentication
 from .request.cut_short import told_when_cut_short
@@ -50,6 +50,14 @@ ROUTES = (
     team_changes.show_charter,
     team_changes.put_charter,
     team_changes.show_member_history,
+    webhooks.create_webhook,
+    webhooks.list_webhooks,
+    webhooks.show_webhook,
+    webhooks.enable_webhook,
+    webhooks.disable_webhook,
+    webhooks.test_webhook,
+    webhooks.replace_webhook_secret,
+    webhooks.remove_webhook,
     sandbox_policy.show_sandbox_policy,
     sandbox_policy.put_sandbox_policy,
     orchestrations.start_run,

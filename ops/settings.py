@@ -62,6 +62,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_commit_mib: int = DEFAULT_MAX_COMMIT_MIB
     #: How much an agent may report in one turn, kept or not, before its turn is ended.
     turn_output_mib: int = DEFAULT_TURN_OUTPUT_MIB
+    #: Networks besides the public internet, such as 10.0.0.0/8, to which notices may be sent, over http as well.
+    webhook_networks: tuple[str, ...] = ()
+    #: The command that is told of what waits and what ends, in every project; named in the settings file alone.
+    notify_command: tuple[str, ...] = ()
 
     @property
     def checkpoints(self) -> Path:

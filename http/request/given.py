@@ -16,6 +16,7 @@ from ...application.ports.agents import Agents
 from ...application.ports.git import Repositories
 from ...application.ports.leases import Holder
 from ...application.ports.log import EventLog
+from ...application.ports.notices import Receivers
 from ...application.ports.outside import Clock, Views
 from ...application.ports.proofs import Receipt
 from ...application.ports.tenure import Alone, Tenure
@@ -187,12 +188,16 @@ class Services:
     repositories: Repositories
     agents: Agents
     tokens: Tokens
+    #: Whom webhooks tell.
+    receivers: Receivers
     feed: Feed
     data_dir: Path
     settings: Settings = field(default_factory=Settings)
     counts: Counts = field(default_factory=Counts)
     #: Whether wake-ups go between processes now; None where there is one process, or the others find out by polling.
     redis: Callable[[], RedisState | None] = lambda: None
+    #: Why notices are not sent to an address, as far as can be said without asking anybody.
+    refuses_receiver: Callable[[str], str | None] = lambda _: None
     #: Which runs this process drives.
     tenure: Tenure = field(default_factory=Alone)
     #: Who drives a run; None: nobody does now. May raise LogUnavailable.
