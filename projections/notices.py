@@ -2,10 +2,11 @@
 What people are told of who do not look: that something begins or ceases to wait for somebody, and that a run has ended.
 
 One row for each notice, in the order of the log, and one for each run that remembers what waits in it. A notice has ids and
-states and no words, so there is nothing in it to be forgotten.
+states and no words. Nobody is told anything of a run that is deleted, not even what was still to be told.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -52,50 +53,53 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NoticeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A notice, or what waits in a run so far: one of both."""
+    """A notice; or what waits in a run so far, and how many notices it has had."""
 
     notice: Notice | None = None
     run: WaitingRun | None = None
+    count: int = 0
 
 
 def apply(rows: Rows[NoticeRow], fact: Fact) -> Mapping[str, NoticeRow | None]:
     """Fold one fact: what it begins and ends."""
     if isinstance(fact.event, WebhookTested):
         event = fact.event
-        return _told(fact, [_notice(fact, "webhook.test", event.project_id, webhook_id=event.webhook_id)])
-    if fact.event.OUTPUT:
+        test = _notice(fact, "webhook.test", event.project_id, webhook_id=event.webhook_id)
+        return _rows(_numbered(fact, [test]), f"test {fact.position}", 0)
+    if (deleted := deleted_run(fact)) is not None:
+        row = rows.get(deleted)
+        return {deleted: None, **{_key(deleted, place): None for place in range(row.count if row else 0)}}
+    if fact.root is None or fact.event.OUTPUT:
         return {}
-    deleted = deleted_run(fact)
-    root = deleted or fact.root
-    if root is None:
+    row = rows.get(fact.root)
+    before, count = (row.run, row.count) if row else (None, 0)
+    then = waiting.after_fact(before, fact)
+    if then is None:
         return {}
-    found = rows.get(root)
-    before = found.run if found else None
-    then = None if deleted else waiting.after_fact(before, fact)
-    if then is not None:
-        then = _without_words(then)
+    then = _without_words(then)
     if then == before:
         return {}
-    return {root: None if then is None else NoticeRow(run=then), **_told(fact, list(_changes(fact, before, then)))}
+    notices = _numbered(fact, _changes(fact, before, then))
+    return {
+        fact.root: NoticeRow(run=then, count=count + len(notices)),
+        **_rows(notices, fact.root, count),
+    }
 
 
-def _changes(fact: Fact, before: WaitingRun | None, then: WaitingRun | None) -> Iterator[Notice]:
+def _changes(fact: Fact, before: WaitingRun | None, then: WaitingRun) -> Iterator[Notice]:
     """Give what a fact of a run's tree brings about: what ceases to wait, what begins to, and the run's end."""
-    run = then or before
-    assert run is not None
     was = {item.id: item for item in before.items} if before else {}
-    now = {item.id: item for item in then.items} if then else {}
+    now = {item.id: item for item in then.items}
     for item_id, item in was.items():
         if item_id not in now:
-            yield _of_item(fact, "waiting.ended", run, item)
+            yield _of_item(fact, "waiting.ended", then, item)
     for item_id, item in now.items():
         if item_id not in was:
-            yield _of_item(fact, "waiting.began", run, item)
+            yield _of_item(fact, "waiting.began", then, item)
     had_ended = before is not None and before.standing.status in TERMINAL
-    if then is not None and then.standing.status in TERMINAL and not had_ended:
-        standing = then.standing
-        ended = _notice(fact, "run.ended", run.project_id, run_id=run.run_id)
-        yield msgspec.structs.replace(ended, status=standing.status, reason=standing.reason)
+    if then.standing.status in TERMINAL and not had_ended:
+        ended = _notice(fact, "run.ended", then.project_id, run_id=then.run_id)
+        yield msgspec.structs.replace(ended, status=then.standing.status, reason=then.standing.reason)
 
 
 def _of_item(fact: Fact, kind: str, run: WaitingRun, item: WaitingItem) -> Notice:
@@ -125,12 +129,20 @@ def _notice(
     )
 
 
-def _told(fact: Fact, notices: list[Notice]) -> dict[str, NoticeRow | None]:
+def _numbered(fact: Fact, notices: Iterable[Notice]) -> list[Notice]:
     first = fact.position * NUMBERS_PER_FACT
-    numbered = [
-        msgspec.structs.replace(notice, number=first + place) for place, notice in enumerate(notices[:NUMBERS_PER_FACT])
+    return [
+        msgspec.structs.replace(notice, number=first + place)
+        for place, notice in enumerate(islice(notices, NUMBERS_PER_FACT))
     ]
-    return {f"notice {notice.number}": NoticeRow(notice=notice) for notice in numbered}
+
+
+def _rows(notices: Sequence[Notice], owner: str, count: int) -> dict[str, NoticeRow | None]:
+    return {_key(owner, count + place): NoticeRow(notice=notice) for place, notice in enumerate(notices)}
+
+
+def _key(owner: str, place: int) -> str:
+    return f"{owner} {place}"
 
 
 def _without_words(run: WaitingRun) -> WaitingRun:
