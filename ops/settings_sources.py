@@ -33,6 +33,8 @@ NAMES: Mapping[str, Literal["text", "number", "list", "command"]] = {
     "server_url": "text",
     "token": "text",
 }
+#: What stands between the parts of a list in its variable.
+SEPARATORS = {"repositories": os.pathsep, "webhook_networks": ","}
 #: Whoever may write what is run is whoever runs it, so these stand in the file alone.
 FILE_ONLY = frozenset({"notify_command"})
 #: What opens doors. `steersman config` does not show it, and a file that has it is closed to others.
@@ -48,7 +50,9 @@ class Sources(Mapping[str, str]):
         #: The file that was read, or None.
         self.path = path
         self.command: tuple[str, ...] = tuple(said.get("notify_command", ()))
-        self._from_file = {_variable(name): _as_text(value) for name, value in said.items() if name not in FILE_ONLY}
+        self._from_file = {
+            _variable(name): _as_text(name, value) for name, value in said.items() if name not in FILE_ONLY
+        }
         self._environment = {name: value for name, value in environment.items() if value}
 
     def __getitem__(self, name: str) -> str:
@@ -148,5 +152,6 @@ def _check(path: Path, name: str, value: Any, mode: int) -> None:
         raise Refused(f"{path}: others can read it, and `{name}` opens doors. First: chmod 600 {path}")
 
 
-def _as_text(value: Any) -> str:
-    return os.pathsep.join(value) if isinstance(value, list) else str(value)  # pyright: ignore[reportUnknownArgumentType]
+def _as_text(name: str, value: Any) -> str:
+    """Return a value as its variable would have it."""
+    return SEPARATORS[name].join(value) if name in SEPARATORS else str(value)

@@ -27,7 +27,9 @@ def resolving(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", looked_up)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "192.168.1.1", "100.64.0.1", "0.0.0.0"])
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "192.168.1.1", "100.64.0.1", "0.0.0.0"]
+)
 def test_a_name_that_leads_to_a_private_address_is_refused_whatever_it_is_called(
     monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
@@ -110,9 +112,7 @@ def test_the_command_gets_the_event_on_its_input_and_nothing_else(
 ) -> None:
     monkeypatch.setenv("STEERSMAN_TOKEN", "secret")
     heard = tmp_path / "heard"
-    program = (
-        f"import os, sys; open({str(heard)!r}, 'w').write(sys.stdin.read() + repr(sys.argv[1:]) + str(sorted(os.environ)))"
-    )
+    program = f"import os, sys; open({str(heard)!r}, 'w').write(sys.stdin.read() + repr(sys.argv[1:]) + str(sorted(os.environ)))"
     assert NotifyCommand([sys.executable, "-c", program]).tell(b'{"id":"1-1"}').state == "delivered"
     words = heard.read_text(encoding="utf-8")
     assert words.startswith('{"id":"1-1"}[]')
@@ -121,7 +121,11 @@ def test_the_command_gets_the_event_on_its_input_and_nothing_else(
 
 @pytest.mark.parametrize(
     ("command", "word"),
-    [(["/bin/sh", "-c", "exit 3"], "exit_3"), (["/bin/sh", "-c", "kill -9 $$"], "signal_9"), (["/none"], "not_started")],
+    [
+        (["/bin/sh", "-c", "exit 3"], "exit_3"),
+        (["/bin/sh", "-c", "kill -9 $$"], "signal_9"),
+        (["/none"], "not_started"),
+    ],
 )
 def test_a_command_that_fails_says_how(command: list[str], word: str) -> None:
     assert NotifyCommand(command).tell(b"x" * 1_000_000).word == word

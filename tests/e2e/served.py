@@ -27,7 +27,7 @@ STEERSMAN = [sys.executable, "-P", "-m", "steersman.ops.command_line"]
 def environment(**variables: str) -> dict[str, str]:
     """Return this process's environment without a setting of ours but the given ones."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STEERSMAN_")}
-    return kept | variables
+    return kept | {"STEERSMAN_SETTINGS": os.devnull} | variables
 
 
 def steersman(*arguments: object, expect: int = 0, **variables: str) -> str:

@@ -253,7 +253,9 @@ def test_a_secret_that_is_replaced_signs_for_a_day_beside_the_new_one(hooked: Ho
     assert sent.headers["webhook-signature"].split() == [signature(sent, fresh)]
 
 
-def test_a_webhook_is_added_once_and_shows_neither_its_secret_nor_its_path_again(story: Any, local: LocalReceiver) -> None:
+def test_a_webhook_is_added_once_and_shows_neither_its_secret_nor_its_path_again(
+    story: Any, local: LocalReceiver
+) -> None:
     project_id = story.project()
     path = f"/api/projects/{project_id}/webhooks"
     asked = {"url": f"{local.url}/in?key=k"}
