@@ -52,7 +52,7 @@ COMMANDS = {
 }
 
 
-class Commands(click.Group):
+class CommandGroup(click.Group):
     """The commands of the table, each imported when it is called."""
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
@@ -83,7 +83,7 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table without importing what is in it."""
-        with formatter.section("Commands"):
+        with formatter.section("CommandGroup"):
             formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
 
 
@@ -105,7 +105,7 @@ def _is_broken_off() -> bool:
     return False
 
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("steersman"), prog_name="steersman")
 def main() -> None:
     """Run and steer fleets of coding agents, from a goal to a merged commit."""

@@ -19,7 +19,7 @@ from .view import Rows, View, deleted_run
 VERSION = 2
 
 
-class Internal(msgspec.Struct, frozen=True, kw_only=True):
+class ChildrenMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What the row remembers and nobody is shown: `shown` leaves it out."""
 
     root: str
@@ -40,10 +40,10 @@ class ChildView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     step_count: int = 0
     #: Why it failed, in the last words of its agent; left out unless it has failed.
     error: Failure | msgspec.UnsetType = msgspec.UNSET
-    internal: Internal | msgspec.UnsetType = msgspec.UNSET
+    internal: ChildrenMemory | msgspec.UnsetType = msgspec.UNSET
 
     @property
-    def kept(self) -> Internal:
+    def kept(self) -> ChildrenMemory:
         """What the row remembers. A row that was read from the view has it."""
         assert self.internal is not msgspec.UNSET
         return self.internal
@@ -87,7 +87,7 @@ def _started(root: str, event: RunStarted) -> ChildView:
         selected_model_id=event.model_id,
         child_run_status="pending",
         worktree_branch=event.worktree_branch,
-        internal=Internal(root=root, standing=ChildStanding()),
+        internal=ChildrenMemory(root=root, standing=ChildStanding()),
     )
 
 

@@ -49,12 +49,12 @@ def shown(drawn: WorkflowGraph) -> GraphDescriptor:
     return msgspec.convert(map_texts(drawn, lambda text: text.value), GraphDescriptor)
 
 
-def _parts(plan: WorkPlanView) -> list[graph.Part]:
+def _parts(plan: WorkPlanView) -> list[graph.DrawnSubtask]:
     needs: dict[int, tuple[int, ...]] = {}
     for edge in plan.dependencies:
         needs[edge.subtask_id] = (*needs.get(edge.subtask_id, ()), edge.depends_on_subtask_id)
     return [
-        graph.Part(
+        graph.DrawnSubtask(
             subtask_id=part.subtask_id,
             title=Text(part.title),
             agent=part.assigned_agent,

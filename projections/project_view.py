@@ -26,7 +26,7 @@ DEFAULTS = (
 )
 
 
-class Internal(msgspec.Struct, frozen=True, kw_only=True):
+class ProjectMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What the row remembers and is not part of the project object: the team has a resource of its own."""
 
     members: tuple[Member, ...] = ()
@@ -59,10 +59,10 @@ class ProjectView(msgspec.Struct, frozen=True, kw_only=True):
     source_blueprint_type: str | None = None
     created_at: str
     updated_at: str
-    internal: Internal | msgspec.UnsetType = msgspec.UNSET
+    internal: ProjectMemory | msgspec.UnsetType = msgspec.UNSET
 
     @property
-    def kept(self) -> Internal:
+    def kept(self) -> ProjectMemory:
         """What the row remembers. A row that was read from the view has it."""
         assert self.internal is not msgspec.UNSET
         return self.internal
@@ -107,7 +107,7 @@ def _created(fact: Fact, event: ProjectCreated) -> ProjectView:
         default_model_microsoft_foundry=event.default_model_microsoft_foundry,
         created_at=fact.at.isoformat(),
         updated_at=fact.at.isoformat(),
-        internal=Internal(roles={event.owner: "owner"}, position=fact.position, version=fact.version),
+        internal=ProjectMemory(roles={event.owner: "owner"}, position=fact.position, version=fact.version),
     )
 
 

@@ -43,7 +43,7 @@ class LeftOutWork(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Internal(msgspec.Struct, frozen=True, kw_only=True):
+class RunDetailMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What the row remembers and nobody is shown: `shown` leaves it out."""
 
     root: str
@@ -98,10 +98,10 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     moved_files: tuple[str, ...] = ()
     #: What failed several times in a row and is tried again slowly, until it is mended.
     held: tuple[HeldView, ...] = ()
-    internal: Internal | msgspec.UnsetType = msgspec.UNSET
+    internal: RunDetailMemory | msgspec.UnsetType = msgspec.UNSET
 
     @property
-    def kept(self) -> Internal:
+    def kept(self) -> RunDetailMemory:
         """What the row remembers. A row that was read from the view has it."""
         assert self.internal is not msgspec.UNSET
         return self.internal
@@ -170,7 +170,7 @@ def _coordinator(fact: Fact, event: CoordinatorStarted) -> RunDetail:
         autopilot=event.autopilot,
         originating_branch=event.originating_branch,
         retried_from=event.retried_from,
-        internal=Internal(
+        internal=RunDetailMemory(
             root=run_id,
             position=fact.position,
             root_sequence=0,
@@ -198,7 +198,7 @@ def _child(fact: Fact, event: child_run.RunStarted, parent: RunDetail) -> RunDet
         autopilot=parent.autopilot,
         originating_branch=parent.originating_branch,
         worktree_branch=event.worktree_branch,
-        internal=Internal(
+        internal=RunDetailMemory(
             root=fact.root or event.parent_run_id,
             position=fact.position,
             root_sequence=0,

@@ -15,7 +15,7 @@ from .view import Rows, View, deleted_run
 VERSION = 3
 
 
-class Internal(msgspec.Struct, frozen=True, kw_only=True):
+class RunListMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What the row remembers and nobody is shown: `shown` leaves it out."""
 
     #: The position of the run's first fact: the later, the newer.
@@ -46,10 +46,10 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     #: The kinds of what waits for somebody, the oldest first. Never stored: who lists runs looks it up; absent where
     #: nothing waits.
     waiting: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
-    internal: Internal | msgspec.UnsetType = msgspec.UNSET
+    internal: RunListMemory | msgspec.UnsetType = msgspec.UNSET
 
     @property
-    def kept(self) -> Internal:
+    def kept(self) -> RunListMemory:
         """What the row remembers. A row that was read from the view has it."""
         assert self.internal is not msgspec.UNSET
         return self.internal
@@ -86,7 +86,7 @@ def _started(fact: Fact, event: CoordinatorStarted) -> RunSummary:
         agent_name="Coordinator",
         submitting_user=event.submitting_user,
         started_at=fact.at.isoformat(),
-        internal=Internal(position=fact.position, standing=Standing()),
+        internal=RunListMemory(position=fact.position, standing=Standing()),
     )
 
 

@@ -24,7 +24,7 @@ AUTHENTICATION_REQUIRED = -32000
 Asks = Callable[[str, dict[str, Any]], Awaitable[object]]
 
 
-class Opening:
+class SessionOpening:
     """The requests before the first turn, in the order in which the methods stand here."""
 
     def __init__(self, ask: Asks, cwd: str) -> None:

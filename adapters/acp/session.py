@@ -18,12 +18,12 @@ from acp.schema import (
 )
 from pydantic import ValidationError
 
-from ...application.ports.agents import AgentFailed, AgentUpdate, SessionRequest, TurnEnded, TurnObserver
+from ...application.ports.agents import AgentFailed, AgentUpdate, SessionRequest, TurnEnd, TurnObserver
 from ...domain.redaction.personal_data import without_homes
 from ..processes.agent_process import NOT_STARTED, OUR_WORDS, AgentProcess
-from .opening import Opening
+from .opening import SessionOpening
 from .transport import StdioTransport
-from .turn import Question, Turn
+from .turn import Question, TurnReports
 from .updates import (
     answer_content,
     history_text,
@@ -62,7 +62,7 @@ class AcpSession:
         self._transport = StdioTransport(process.stdout, process.stdin, self._may_read, self._take_stray)
         self._connection = Connection(self._handle, self._transport)
         self._failure: asyncio.Future[AgentFailed] = loop.create_future()
-        self._turn: Turn | None = None
+        self._turn: TurnReports | None = None
         self._session_id = request.session_id or ""
         self._capabilities: tuple[str, ...] = ()
         self._history: deque[str] = deque()
@@ -93,11 +93,11 @@ class AcpSession:
     def history(self) -> str:
         return "".join(self._history)[-HISTORY_CHARACTERS:]
 
-    def prompt(self, text: str, observer: TurnObserver) -> TurnEnded:
+    def prompt(self, text: str, observer: TurnObserver) -> TurnEnd:
         """Run one turn to its end; what the observer raises ends the turn and is raised again."""
         if self._is_shut:
             raise AgentFailed("agent_exited", "the session is closed", retryable=True)
-        turn = Turn(self._loop, observer, f"turn of {self._request.run_id}")
+        turn = TurnReports(self._loop, observer, f"turn of {self._request.run_id}")
         try:
             stop_reason = self._call(self._run_turn(turn, text))
         except AgentFailed:
@@ -107,7 +107,7 @@ class AcpSession:
             turn.wait()
         if turn.failure is not None:
             raise turn.failure
-        return TurnEnded(stop_reason=stop_reason, message=turn.message())
+        return TurnEnd(stop_reason=stop_reason, message=turn.message())
 
     def cancel(self) -> None:
         if not self._is_shut:
@@ -155,11 +155,11 @@ class AcpSession:
         self._fail(failure)
         self._begin_to_shut()
 
-    def _opening(self, deadline: float) -> Opening:
+    def _opening(self, deadline: float) -> SessionOpening:
         async def ask(method: str, params: dict[str, Any]) -> object:
             return await self._ask(method, params, max(0.0, deadline - self._loop.time()))
 
-        return Opening(ask, str(self._request.cwd))
+        return SessionOpening(ask, str(self._request.cwd))
 
     async def shut(self) -> None:
         """End the agent, gently if it lets us. On return nothing of it is alive. Raises AgentFailed; again is no fault."""
@@ -187,7 +187,7 @@ class AcpSession:
         self.on_closed()
         self._is_shut = True
 
-    async def _run_turn(self, turn: Turn, text: str) -> str:
+    async def _run_turn(self, turn: TurnReports, text: str) -> str:
         if self._turn is not None:
             turn.finish()
             raise AgentFailed("agent_turn_failed", "the session's last turn has not ended", retryable=True)
@@ -216,7 +216,7 @@ class AcpSession:
         params = {"sessionId": self._session_id, "prompt": [{"type": "text", "text": text}]}
         return await self._ask("session/prompt", params, None)
 
-    def _end_turn(self, turn: Turn) -> None:
+    def _end_turn(self, turn: TurnReports) -> None:
         turn.finish()
         if self._turn is turn:
             self._turn = None

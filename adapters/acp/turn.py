@@ -31,7 +31,7 @@ class Ask(msgspec.Struct, frozen=True):
     answer: "asyncio.Future[bool | str | None]"
 
 
-class Turn:
+class TurnReports:
     """
     The reports of one turn. `offer` and `ask` belong to the loop's thread; a thread of the turn's own calls the observer.
 

@@ -9,7 +9,7 @@ import msgspec
 from ..log_format.entry import Bad, Entry, Unreadable, bad
 from ..log_format.event_codec import StoredText
 from ..log_format.merkle import NoHash
-from .log import End, Opening, Progress, Source
+from .log import FactSource, Progress, SourceEnd, SourceOpening
 
 FORMAT = "steersman-audit@v1"
 #: The longest line that is read: an envelope and its texts, many times over.
@@ -22,7 +22,7 @@ class BundleHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The first line."""
 
     format: str
-    opening: Opening
+    opening: SourceOpening
 
 
 class BundleText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ class BundleEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     facts: int
 
 
-def write_bundle(source: Source, file: IO[bytes], progress: Progress = lambda facts: None) -> int:
+def write_bundle(source: FactSource, file: IO[bytes], progress: Progress = lambda facts: None) -> int:
     """Write everything that *source* gives, looked at by nobody, and return how many facts that was. Raises Unreadable."""
     facts = 0
     try:
@@ -91,7 +91,7 @@ class Bundle:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def opening(self) -> Opening:
+    def opening(self) -> SourceOpening:
         """Return the first line. Raises Unreadable."""
         with self._open() as file:
             header = _decoded(_read(file), BundleHeader)
@@ -117,9 +117,9 @@ class Bundle:
                     facts, last = facts + 1, entry.position
         raise bad("the bundle was cut off", last + 1, "facts", "a last line", facts)
 
-    def end(self) -> End:
+    def end(self) -> SourceEnd:
         """Nothing is known but what was given."""
-        return End()
+        return SourceEnd()
 
     def _open(self) -> IO[bytes]:
         try:

@@ -6,8 +6,8 @@ from typing import Protocol
 import msgspec
 
 from ...application.ports.log import LogUnavailable
-from ...application.ports.verdict import CHAIN, Finding, Label, Verdict, rests_on
-from ..log_format.entry import Bad, Checked, Entry, Unreadable, bad, check_entry, no_hash
+from ...application.ports.verdict import CHAIN, AuditVerdict, Finding, Label, rests_on
+from ..log_format.entry import Bad, CheckedEntry, Entry, Unreadable, bad, check_entry, no_hash
 from ..log_format.merkle import Edge, NoHash, edge_root, grow, proves_consistency, proves_inclusion
 from ..log_format.signed_note import Checkpoint, NoteInvalid, bytes_of, parse_checkpoint, parse_verifier_key
 from ..log_format.tree_heads import parse_tree_head
@@ -24,7 +24,7 @@ OPEN = "open at its end: nobody vouches that the run has no more facts than thes
 Progress = Callable[[int], object]
 
 
-class Opening(msgspec.Struct, frozen=True, kw_only=True):
+class SourceOpening(msgspec.Struct, frozen=True, kw_only=True):
     """What a source says of itself before its facts."""
 
     #: The coordinator run whose facts these are, with those that the log holds about itself; None: every fact.
@@ -38,7 +38,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     tree_head: str | None = None
 
 
-class End(msgspec.Struct, frozen=True, kw_only=True):
+class SourceEnd(msgspec.Struct, frozen=True, kw_only=True):
     """What a source knows once everything it gave was found to be what was signed."""
 
     #: How many facts the run has, learnt from every fact of the log. None: the source does not have them.
@@ -47,10 +47,10 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     ignored: int = 0
 
 
-class Source(Protocol):
+class FactSource(Protocol):
     """Where facts come from: a store, or a bundle."""
 
-    def opening(self) -> Opening:
+    def opening(self) -> SourceOpening:
         """Return what comes before the facts. Raises Unreadable."""
         ...
 
@@ -58,20 +58,20 @@ class Source(Protocol):
         """Give the facts in their order, and between them signed checkpoints at their sizes. Raises Unreadable, Bad."""
         ...
 
-    def end(self) -> End:
+    def end(self) -> SourceEnd:
         """Look at what is left, after all else was found right. Raises Unreadable, Bad."""
         ...
 
 
 def audit(
-    source: Source,
+    source: FactSource,
     *,
     pins: Sequence[str] = (),
     keys: Sequence[str] = (),
     hmac_keys: Mapping[str, bytes] | None = None,
     needs_key: bool = True,
     progress: Progress = lambda facts: None,
-) -> Verdict:
+) -> AuditVerdict:
     """
     Return what can be said about the facts of *source*; nothing it holds makes this raise.
 
@@ -100,7 +100,7 @@ class Auditor:
 
     def __init__(
         self,
-        source: Source,
+        source: FactSource,
         pins: Sequence[str],
         keys: Sequence[str],
         signers: Signers,
@@ -114,7 +114,7 @@ class Auditor:
         #: By size: what a run's own proofs tell of the trees that were pinned.
         self._prefixes = {size: PinnedPrefix(size) for size in map(_pinned_size, self._pins)}
         self._progress = progress
-        self._opening = Opening(run=None, checkpoint="")
+        self._opening = SourceOpening(run=None, checkpoint="")
         self._end = Checkpoint(origin="", size=0, root=b"")
         self._edge = Edge()
         #: The largest size whose root was compared with a signed one.
@@ -144,9 +144,9 @@ class Auditor:
         self._progress(self._facts)
         self._finish()
 
-    def verdict(self, label: Label, finding: Finding | None) -> Verdict:
+    def verdict(self, label: Label, finding: Finding | None) -> AuditVerdict:
         """Return the verdict as far as the audit came."""
-        return Verdict(
+        return AuditVerdict(
             rests_on=rests_on(self._pinned > 0, bool(self._keys)),
             verdict=label,
             run=self._opening.run,
@@ -188,7 +188,7 @@ class Auditor:
         if self._facts % PROGRESS_EVERY == 0:
             self._progress(self._facts)
 
-    def _prove(self, fact: Checked, entry: Entry) -> None:
+    def _prove(self, fact: CheckedEntry, entry: Entry) -> None:
         """A fact of a run: it is in the signed tree, and it is the run's next, or one about the log itself."""
         proof, end, envelope = entry.proof or (), self._end, fact.envelope
         if not proves_inclusion(fact.leaf, fact.position - 1, end.size, proof, end.root):

@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from ...domain.kinds.log import LOG_STREAM, LogKeyRotated, LogOpened
-from ..log_format.entry import Checked, Unreadable, bad
+from ..log_format.entry import CheckedEntry, Unreadable, bad
 from ..log_format.head import FIRST_MAC
 from ..log_format.keys import key_id
 from ..log_format.signed_note import (
@@ -43,7 +43,7 @@ class Signers:
         self._chain: bytes | None = None
         self._chain_id = ""
 
-    def chain(self, fact: Checked, mac: object, previous: object) -> None:
+    def chain(self, fact: CheckedEntry, mac: object, previous: object) -> None:
         """
         Check an entry of the chain, if its key is at hand, and take in what the fact says of keys.
 
@@ -114,7 +114,7 @@ class Signers:
         if self._needs_key and self._hmac_keys and not self.chained:
             raise Unreadable(f"the HMAC key is not the one that the log names ({self._chain_id})")
 
-    def _open(self, fact: Checked) -> None:
+    def _open(self, fact: CheckedEntry) -> None:
         opened = _as(fact, LogOpened)
         if self._current and _bytes(opened.public_key, fact) != self._current:
             # An earlier key neither: it may have leaked, and been given up for that reason. Where a restored backup lost a
@@ -138,7 +138,7 @@ class Signers:
             self.kept[opened.prior_origin] = self._opened_at - 1
         self._take(fact, opened)
 
-    def _rotate(self, fact: Checked) -> None:
+    def _rotate(self, fact: CheckedEntry) -> None:
         rotated = _as(fact, LogKeyRotated)
         if rotated.prior_signing_key_id not in self.signing_key_ids[-1:]:
             raise bad("a key was rotated that did not sign", fact.position, "priorSigningKeyId")
@@ -152,7 +152,7 @@ class Signers:
             raise bad("the old key did not hand over to the new one", fact.position, "endorsement")
         self._take(fact, rotated)
 
-    def _take(self, fact: Checked, named: LogOpened | LogKeyRotated) -> None:
+    def _take(self, fact: CheckedEntry, named: LogOpened | LogKeyRotated) -> None:
         self._current = _bytes(named.public_key, fact)
         if key_id(self._current) != named.signing_key_id:
             raise bad("a key is not the one that its name says", fact.position, "signingKeyId", key_id(self._current))
@@ -167,14 +167,14 @@ def _hashes(keys: Iterable[bytes]) -> str:
     return " ".join(key.hex() for key in keys)
 
 
-def _as(fact: Checked, kind: type[Named]) -> Named:
+def _as(fact: CheckedEntry, kind: type[Named]) -> Named:
     try:
         return msgspec.convert(fact.payload, kind)
     except msgspec.ValidationError as error:
         raise bad("a fact about the log's keys is malformed", fact.position, "payload", "", str(error)) from error
 
 
-def _bytes(text: str, fact: Checked) -> bytes:
+def _bytes(text: str, fact: CheckedEntry) -> bytes:
     try:
         return bytes_of(text)
     except NoteInvalid as error:

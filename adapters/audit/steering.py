@@ -8,7 +8,7 @@ import msgspec
 from ...application.ports.verdict import MAX_STEPS, SteeringStep
 from ...domain.facts.child_run import Paused, ProcessesKilled, Resumed
 from ...domain.facts.directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringReceived
-from ..log_format.entry import Checked, bad
+from ..log_format.entry import CheckedEntry, bad
 
 #: The facts that say that a correction has had an effect. Each names the receipt that it is of.
 EFFECTS = frozenset(kind.TOPIC for kind in (RevisionExecution, Paused, Resumed, ProcessesKilled))
@@ -51,7 +51,7 @@ class Steering:
         """The corrections in the order of their receipts, the first MAX_STEPS of them."""
         return tuple(self._steps.values())
 
-    def follow(self, fact: Checked, receipt_hash: str) -> None:
+    def follow(self, fact: CheckedEntry, receipt_hash: str) -> None:
         """Take in one fact. Raises Bad for an effect without its receipt, or one that is had twice."""
         topic, directive = fact.envelope.topic, str(fact.payload.get("directiveId"))
         if topic == SteeringReceived.TOPIC:
@@ -64,7 +64,7 @@ class Steering:
             moved = msgspec.structs.replace(self._steps[directive], status=str(fact.payload.get("status")))
             self._steps[directive] = moved
 
-    def _receive(self, fact: Checked, directive: str, receipt_hash: str) -> None:
+    def _receive(self, fact: CheckedEntry, directive: str, receipt_hash: str) -> None:
         if directive in self._receipts:
             raise bad("a correction was received twice", fact.position, "directiveId", "", directive)
         payload = fact.payload
@@ -91,14 +91,14 @@ class Steering:
                 status="pending",
             )
 
-    def _decide(self, fact: Checked, directive: str) -> None:
+    def _decide(self, fact: CheckedEntry, directive: str) -> None:
         received = self._receipts.get(directive)
         if received is None:
             raise bad("a decision about a correction that nobody received", fact.position, "directiveId", "", directive)
         if not received.direct:
             received.targets.update(_names(fact.payload.get("targets")))
 
-    def _consume(self, fact: Checked, directive: str) -> None:
+    def _consume(self, fact: CheckedEntry, directive: str) -> None:
         topic, payload, position = fact.envelope.topic, fact.payload, fact.position
         received, cited = self._receipts.get(directive), payload.get("receiptPayloadHash")
         if received is None:

@@ -18,7 +18,7 @@ from ..log_format.keys import Ring
 from ..log_format.merkle import STORED_LEVELS, Edge, consistency_path, edge_root, grow, inclusion_path, subtree_root
 from ..log_format.signed_note import Checkpoint, NoteInvalid, base64_of, bytes_of, key_hash, parse_checkpoint, signers
 from ..log_format.tree_heads import sign_tree_head
-from .log import End, Opening
+from .log import SourceEnd, SourceOpening
 from .tree_ends import RowRecorder, TreeEnds
 
 PAGE = 500
@@ -73,7 +73,7 @@ class WholeLog:
         self._notes: list[str] = []
         self._ignored = 0
 
-    def opening(self) -> Opening:
+    def opening(self) -> SourceOpening:
         """Return the newest checkpoint: the larger one of the store's and the file's. What was given up is none."""
         # The file first: what is in it was stored before, whoever writes at this moment. The key that signed it is on the log
         # by then; where it is not, because the store was put back, it may be one that the auditor has.
@@ -92,12 +92,12 @@ class WholeLog:
                 newest = max(newest, largest, key=_size)
         if not newest:
             raise Unreadable("nobody signed this log")
-        return Opening(run=None, checkpoint=newest)
+        return SourceOpening(run=None, checkpoint=newest)
 
-    def end(self) -> End:
+    def end(self) -> SourceEnd:
         """Check the head, now that the facts are known to be those that were signed."""
         check_head(self._head, self._recorder.log_entries())
-        return End(ignored=self._ignored)
+        return SourceEnd(ignored=self._ignored)
 
     def _largest(self, origin: str, public: AbstractSet[bytes]) -> str:
         """Return the largest checkpoint of the file under this name that anybody signed who may; pass over those above it."""
@@ -187,14 +187,14 @@ class RunFacts:
         # Facts that follow each other share most of their proofs.
         self._subtree = lru_cache(KEPT_HASHES)(self._read_subtree)
 
-    def opening(self) -> Opening:
+    def opening(self) -> SourceOpening:
         """Return the store's newest checkpoint, how the pin leads to it, and where the run ends. Raises Bad with a ring."""
         self.head = head = read_head_of(self._recorder)
         if not head.note:
             raise Unreadable("nobody signed this log")
         self._size = _size(head.note)
         self._tree_head = self._signed_end()
-        opening = Opening(run=self._root, checkpoint=head.note, tree_head=self._tree_head)
+        opening = SourceOpening(run=self._root, checkpoint=head.note, tree_head=self._tree_head)
         old = 0 if self._pin is None else _size(self._pin)
         if not 0 < old < self._size:
             return opening
@@ -206,14 +206,14 @@ class RunFacts:
         """Whether the opening that was given says, signed, where the run ends."""
         return self._tree_head is not None
 
-    def end(self) -> End:
+    def end(self) -> SourceEnd:
         """Return how many facts the run has, now that its own are known to be those that were signed. Raises Bad."""
         check_head(self.head, self._recorder.log_entries())
         size = self.head.edge.size
         _, mac = self._recorder.receipts([size]).get(size, (b"", None))
         if mac != self.head.mac:
             raise bad("the chain goes on from another MAC than the last fact's", size, "head", mac, self.head.mac)
-        return End(length=self._ends.length(self._recorder, self.head, self._root))
+        return SourceEnd(length=self._ends.length(self._recorder, self.head, self._root))
 
     def _signed_end(self) -> str | None:
         if self._ring is None:

@@ -42,7 +42,7 @@ class Unable(OSError):
         self.code = code
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
+class BoxedResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came out: the answer, and the packs that are kept until `release`."""
 
     said: Mapping[str, Any]
@@ -102,7 +102,7 @@ class Boxed:
         seconds: float | None = None,
         *,
         as_owner: bool = False,
-    ) -> Answered:
+    ) -> BoxedResult:
         """
         Run a program to its end; the pack that it hands over is stored by *into*, checked object by object.
 
@@ -140,7 +140,7 @@ class Boxed:
                 raise Unable("box_failed", words.said().strip()[-2000:] or f"git's helper ended with {code}")
         if "error" in said:
             raise Unable(str(said["error"]), str(said["message"]))
-        return Answered(said=said, kept=kept)
+        return BoxedResult(said=said, kept=kept)
 
 
 def _feed(pipe: IO[bytes] | None, question: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from .inside.shell import make_git_directory
 from .inspection import Opened
 from .objects import Trees
 from .program import GitFailed, Program
-from .staging import Limits, stage
+from .staging import CommitLimits, stage
 from .workplaces import state_of
 
 #: How often a workplace is looked at again because its agent moved files about meanwhile.
@@ -28,7 +28,7 @@ def look(
     opened: Opened,
     workplace: Path,
     base: str,
-    limits: Limits,
+    limits: CommitLimits,
     compare: Callable[[Program, Trees, str], T],
 ) -> T:
     """

@@ -8,7 +8,7 @@ from dulwich.refs import Ref
 
 from ..processes.box import Mount
 from ..stores.crash_points import reached
-from .boxed import Answered, Boxed, missing
+from .boxed import Boxed, BoxedResult, missing
 from .configuration import content, written
 from .inspection import Opened
 from .objects import shown, without_tree
@@ -19,7 +19,7 @@ from .staging import TAKE_ATTEMPTS, lent
 PACK_BYTES = 8 * 1024 * 1024 * 1024
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class MergeStep(msgspec.Struct, frozen=True, kw_only=True):
     """One merge commit: of which of the commits, what it followed, and the paths that conflicted."""
 
     number: int
@@ -40,7 +40,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     """What the merges ended in, and how."""
 
     commit: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[MergeStep, ...] = ()
 
 
 def contains(opened: Opened, newer: str, older: str) -> bool:
@@ -113,7 +113,7 @@ def _held(
 
 def _boxed(
     boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], making: Making, *, resolves: bool
-) -> Answered:
+) -> BoxedResult:
     files = {
         "config": written([("core.repositoryformatversion", "0"), ("core.bare", "false")]),
         "info/attributes": content(f"{opened.common}/info/attributes") or b"",
@@ -134,7 +134,7 @@ def _boxed(
         return boxed.ask("merge", question, mounts, room, opened.git, PACK_BYTES)
 
 
-def _read(answered: Answered) -> Merged:
+def _read(answered: BoxedResult) -> Merged:
     merged = msgspec.convert(answered.said, Merged)
     steps = tuple(
         msgspec.structs.replace(step, paths=tuple(shown(path.encode("latin-1")) for path in step.paths))

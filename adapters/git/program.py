@@ -55,7 +55,7 @@ class GitFailed(OSError):
         self.words = words
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class GitResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a call of git ended. `output` is cut where it exceeded what was asked for."""
 
     code: int
@@ -124,7 +124,7 @@ class Program:
         ok: Sequence[int] = (0,),
         limit_bytes: int = OUTPUT_BYTES,
         may_be_cut: bool = False,
-    ) -> Answer:
+    ) -> GitResult:
         """Do a call to its end. Raises GitFailed for another exit code than *ok*, and for too long an answer."""
         answer = finished(self.start(*arguments, stdin=subprocess.PIPE), given, limit_bytes)
         if answer.is_cut:
@@ -195,7 +195,7 @@ class Words(threading.Thread):
         return self._kept.decode(errors="replace")
 
 
-def finished(process: "subprocess.Popen[bytes]", given: bytes, limit_bytes: int, seconds: float = SECONDS) -> Answer:
+def finished(process: "subprocess.Popen[bytes]", given: bytes, limit_bytes: int, seconds: float = SECONDS) -> GitResult:
     """Give the process its input and read it to its end, or to the limit."""
     words = Words(process.stderr)
     with ending(process, seconds) as late:
@@ -211,7 +211,7 @@ def finished(process: "subprocess.Popen[bytes]", given: bytes, limit_bytes: int,
             end_group(process)
         code = process.wait()
         said = f"it took more than {seconds:.0f} s" if late.is_set() else words.said()
-    return Answer(code=code, output=b"".join(kept)[:limit_bytes], words=said, is_cut=is_cut)
+    return GitResult(code=code, output=b"".join(kept)[:limit_bytes], words=said, is_cut=is_cut)
 
 
 def _feed(pipe: IO[bytes] | None, given: bytes) -> None:

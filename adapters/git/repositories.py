@@ -36,7 +36,7 @@ from .looking import look
 from .objects import Trees, hexadecimal
 from .program import Program
 from .refs import CONFLICTS, HEADS, MERGED, MayMove, always, branch_ref, delete_ref, read_ref, swap_ref
-from .staging import Limits, Work
+from .staging import CommitLimits, Work
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class GitSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What an installation allows: where repositories may be, how much one commit may hold, how long a box may work."""
 
     rules: Rules = Rules()
-    limits: Limits = Limits()
+    limits: CommitLimits = CommitLimits()
     box_seconds: float = 1_800.0
 
 

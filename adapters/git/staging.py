@@ -13,7 +13,7 @@ from ...application.ports.git import CommitFailed
 from ...domain.git import Commit
 from ..processes.box import Mount
 from ..stores.crash_points import reached
-from .boxed import Answered, Boxed, Unable, missing
+from .boxed import Boxed, BoxedResult, Unable, missing
 from .configuration import behaviour, written
 from .faults import agents_doing
 from .inspection import Opened
@@ -27,7 +27,7 @@ TAKE_ATTEMPTS = 3
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class CommitLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How much one commit of an agent's may hold, with the settings that say so."""
 
     file_bytes: int = 500 * 1024 * 1024
@@ -41,7 +41,7 @@ def stage(
     opened: Opened,
     workplace: Path,
     parent: str,
-    limits: Limits,
+    limits: CommitLimits,
     into: Program | None,
     *,
     strict: bool = True,
@@ -49,7 +49,7 @@ def stage(
     ignored: bool = False,
     at: datetime = EPOCH,
     message: str = "",
-) -> Answered:
+) -> BoxedResult:
     """
     Return the tree that the workplace's files make on *parent*; *into* stores it, and the commit of it that *at* and
     *message* determine, unless it is the parent's. Raises Unable, GitFailed.
@@ -106,10 +106,10 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-def _staged(boxed: Boxed, opened: Opened, work: Work, limits: Limits) -> Answered:
+def _staged(boxed: Boxed, opened: Opened, work: Work, limits: CommitLimits) -> BoxedResult:
     """Stage a workplace's files; those that their author may not even read itself are made readable first."""
 
-    def staged() -> Answered:
+    def staged() -> BoxedResult:
         return stage(boxed, opened, work.workplace, work.parent, limits, opened.git, at=work.at, message=work.message)
 
     try:
@@ -122,7 +122,7 @@ def _staged(boxed: Boxed, opened: Opened, work: Work, limits: Limits) -> Answere
         return staged()
 
 
-def commit(boxed: Boxed, opened: Opened, work: Work, limits: Limits, may_move: MayMove) -> Commit:
+def commit(boxed: Boxed, opened: Opened, work: Work, limits: CommitLimits, may_move: MayMove) -> Commit:
     """See `Repositories.commit_workplace`. Raises CommitFailed, and Unable or GitFailed for what is not the agent's doing."""
     taken = Ref(TAKEN + os.fsencode(work.workplace.name))
     words = ""

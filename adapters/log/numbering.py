@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from ...application.ports.log import Answered, AnswerKey, Append, Conflict, Idempotency, Proposal
+from ...application.ports.log import Answered, AnswerKey, Append, ConcurrencyConflict, Idempotency, Proposal
 from ..log_format.event_codec import (
     ENVELOPE_VERSION,
     Encoded,
@@ -19,7 +19,7 @@ from ..log_format.head import Head
 from ..log_format.merkle import Node, grow, leaf_hash
 
 
-class Wanted(msgspec.Struct):
+class BatchNeeds(msgspec.Struct):
     """What has to be known about a batch before it can be numbered, each name once."""
 
     streams: list[str] = []
@@ -114,7 +114,7 @@ def encode_facts(append: Append, codec: EventCodec) -> list[Encoded]:
 class Numbering:
     """A batch that grows: each append gets its numbers, and the later ones see what the earlier ones write."""
 
-    def __init__(self, known: Known, look_up: Callable[[Wanted], Known]) -> None:
+    def __init__(self, known: Known, look_up: Callable[[BatchNeeds], Known]) -> None:
         """*look_up* is asked for the numbers of names that are not in *known*, while nobody else can write."""
         self.known = known
         self._look_up = look_up
@@ -123,7 +123,7 @@ class Numbering:
 
     def versions(self, expected: Mapping[str, int], *, is_known: bool) -> None:
         """
-        Return if every stream is at the version that is expected. Raises Conflict.
+        Return if every stream is at the version that is expected. Raises ConcurrencyConflict.
 
         *is_known*: whoever expects it has seen, under the same lock, all that is stored of the streams.
         """
@@ -135,7 +135,7 @@ class Numbering:
             self._complete(streams=expected)
         for stream, version in expected.items():
             if streams[stream] != version:
-                raise Conflict(f"{stream} is at version {streams[stream]}, not {version}")
+                raise ConcurrencyConflict(f"{stream} is at version {streams[stream]}, not {version}")
 
     def place(self, append: Append, facts: Sequence[Encoded]) -> list[FactRow]:
         """Return the rows of the facts behind what the batch holds so far; they are part of it once they are added."""
@@ -173,7 +173,7 @@ class Numbering:
     def _complete(self, *, streams: Iterable[str] = (), runs: Iterable[str] = (), roots: Iterable[str] = ()) -> None:
         """On return all these names are known."""
         known = self.known
-        missing = Wanted(
+        missing = BatchNeeds(
             streams=[name for name in dict.fromkeys(streams) if name not in known.streams],
             runs=[name for name in dict.fromkeys(runs) if name not in known.runs],
             roots=[name for name in dict.fromkeys(roots) if name not in known.roots],

@@ -8,7 +8,7 @@ import msgspec
 
 from ...application.ports.log import Alarm, Forged, LogTampered, Undecodable
 from ...application.ports.proofs import ConsistencyProof, Evidence, InclusionProof, LogKey, OutOfRange, Receipt
-from ...application.ports.verdict import Verdict
+from ...application.ports.verdict import AuditVerdict
 from ...domain.kinds.log import LogKeyRotated
 from ..audit.log import audit
 from ..audit.store import EntryRecorder, RunFacts
@@ -146,7 +146,7 @@ class StoredProofs:
             hashes=tuple(self._root(*part) for part in consistency_path(old, new)),
         )
 
-    def audit(self, root: str) -> Verdict:
+    def audit(self, root: str) -> AuditVerdict:
         """Return what an auditor finds in the facts of a coordinator's tree; where the keys are, the chain too, and its end."""
         ring = self._sealing.ring
         source = RunFacts(self._store, root, ends=self._ends)

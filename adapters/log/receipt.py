@@ -4,7 +4,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from ...application.ports.verdict import Verdict, rests_on
+from ...application.ports.verdict import AuditVerdict, rests_on
 from ...application.queries.receipt_detail import ReceiptDetail, receipt_detail
 from ...domain.facts.directive import SteeringReceived, directive_stream
 from ..log_format.entry import Bad, Unreadable, bad
@@ -48,7 +48,7 @@ def receipt_of_directive(proofs: StoredProofs, streams: Streams, directive_id: s
     return receipt_detail(directive_id, str(payload.get("payloadHash")), proofs.evidence(found[0].position))
 
 
-def check_receipt(document: bytes, verifier_key: str) -> Verdict:
+def check_receipt(document: bytes, verifier_key: str) -> AuditVerdict:
     """
     Return `steered` for a receipt that holds, `tampered` for one that does not, `unchecked` for what is none.
 
@@ -57,11 +57,11 @@ def check_receipt(document: bytes, verifier_key: str) -> Verdict:
     try:
         size = _check(document, verifier_key)
     except Bad as error:
-        return Verdict(verdict="tampered", finding=error.finding)
+        return AuditVerdict(verdict="tampered", finding=error.finding)
     except Unreadable as error:
-        return Verdict(verdict="unchecked", finding=bad(str(error), None, "").finding)
+        return AuditVerdict(verdict="unchecked", finding=bad(str(error), None, "").finding)
     # A MAC covers the one before, which no receipt holds: its key alone would not do.
-    return Verdict(
+    return AuditVerdict(
         rests_on=rests_on(has_pin=False, has_key=True),
         verdict="steered",
         facts=1,

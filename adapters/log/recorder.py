@@ -14,11 +14,11 @@ from eventsourcing.persistence import (
     ProgrammingError,
 )
 
-from ...application.ports.log import Answered, AnswerKey, Conflict, LogUnavailable
+from ...application.ports.log import Answered, AnswerKey, ConcurrencyConflict, LogUnavailable
 from ..log_format.entry import Entry
 from ..log_format.event_codec import StoredRow, StoredText
 from ..log_format.head import Head
-from .numbering import Known, Numbered, Wanted
+from .numbering import BatchNeeds, Known, Numbered
 
 Order = Literal["position", "version", "run_sequence", "root_sequence"]
 
@@ -26,7 +26,7 @@ Order = Literal["position", "version", "run_sequence", "root_sequence"]
 class Transaction(Protocol):
     """A write transaction that holds the log's head: nobody else writes until it ends."""
 
-    def known(self, wanted: Wanted, answers_since: str) -> Known:
+    def known(self, wanted: BatchNeeds, answers_since: str) -> Known:
         """
         Return what the log holds of *wanted*; answers older than *answers_since* are absent.
 
@@ -48,7 +48,7 @@ class Recorder(Protocol):
 
         Raises:
             LogUnavailable: also when it is not known whether the commit succeeded.
-            Conflict: a row was there already, so somebody wrote without the lock.
+            ConcurrencyConflict: a row was there already, so somebody wrote without the lock.
         """
         ...
 
@@ -115,11 +115,11 @@ class Recorder(Protocol):
 
 @contextmanager
 def translated() -> Generator[None]:
-    """Let no driver's or library's error out: a store that is away is LogUnavailable, a row that was there Conflict."""
+    """Let no driver's or library's error out: a store that is away is LogUnavailable, a row that was there ConcurrencyConflict."""
     try:
         yield
     except IntegrityError as error:
-        raise Conflict(str(error)) from error
+        raise ConcurrencyConflict(str(error)) from error
     except (ProgrammingError, DataError, NotSupportedError):
         raise  # our own mistake: waiting would not mend it
     except (DatabaseError, PersistenceError, EventSourcingError) as error:

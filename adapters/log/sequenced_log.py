@@ -20,7 +20,7 @@ class NewRecorder(Recorder, Protocol):
         ...
 
 
-class Opening(TypedDict, total=False):
+class LogOptions(TypedDict, total=False):
     """How a log is opened, beside what is stored in it."""
 
     clock: Clock

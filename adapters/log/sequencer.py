@@ -89,7 +89,7 @@ class Sequencer:
         Return once the facts are durable, with the batch that they became part of.
 
         Raises:
-            Conflict, AlreadyAnswered, Fenced, whatever the decision raises: nothing of this proposal was stored.
+            ConcurrencyConflict, AlreadyAnswered, Fenced, whatever the decision raises: nothing of this proposal was stored.
             LogUnavailable: it is not known whether the facts are stored; the same command id tells, later.
         """
         future = Future[Outcome]()

@@ -7,12 +7,12 @@ from weakref import WeakMethod, WeakSet
 
 import structlog
 
-from ...application.ports.log import AlreadyAnswered, Append, Fenced, LogUnavailable, Proposal, States, Stored
+from ...application.ports.log import AlreadyAnswered, Append, DecisionStates, Fenced, LogUnavailable, Proposal, Stored
 from ...application.ports.outside import Clock
 from ...domain.event import Event, Fact
 from ..log_format.event_codec import EventCodec, StoredRow, stored_time
 from ..log_format.head import Head
-from .numbering import FactRow, Known, Numbering, Wanted, encode_facts
+from .numbering import BatchNeeds, FactRow, Known, Numbering, encode_facts
 from .proofs import receipt_of
 from .recorder import Recorder
 from .sealing import Sealing
@@ -84,7 +84,7 @@ class Writing:
         self._read = read
         self._stored = stored
         self._numbers = Numbers()
-        self._states = WeakSet[States]()
+        self._states = WeakSet[DecisionStates]()
         #: The command ids of a batch of which nobody knows whether it is stored.
         self._doubtful = frozenset[str]()
         #: By command id: what the batch that is being decided is about to store.
@@ -135,7 +135,9 @@ class Writing:
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is this one's
                     yield n, error
 
-    def _commit(self, batch: Sequence[Proposal], outcomes: dict[int, Outcome], states: Sequence[States]) -> list[Fact]:
+    def _commit(
+        self, batch: Sequence[Proposal], outcomes: dict[int, Outcome], states: Sequence[DecisionStates]
+    ) -> list[Fact]:
         now = self._clock.now()
         since = stored_time(now - ANSWERS_KEPT)
         facts: list[Fact] = []
@@ -174,7 +176,7 @@ class Writing:
                 outcomes[n] = Stored(outcome.facts, receipts)
         return facts
 
-    def _wanted(self, batch: Sequence[Proposal], states: Sequence[States]) -> Wanted:
+    def _wanted(self, batch: Sequence[Proposal], states: Sequence[DecisionStates]) -> BatchNeeds:
         """Return what has to be known, as far as it is known before anything is decided."""
         numbers = self._numbers
         roots = {each.root for each in batch if each.root is not None}
@@ -192,7 +194,7 @@ class Writing:
                 runs - numbers.runs.keys(),
                 roots - numbers.roots.keys(),
             )
-        return Wanted(
+        return BatchNeeds(
             streams=list(streams),
             runs=list(runs),
             roots=list(roots),
@@ -208,7 +210,7 @@ class Writing:
         self,
         proposal: Proposal,
         numbering: Numbering,
-        states: Sequence[States],
+        states: Sequence[DecisionStates],
         facts: list[Fact],
         *,
         is_decided: bool = False,

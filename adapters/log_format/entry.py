@@ -70,7 +70,7 @@ class Entry(msgspec.Struct):
     proof: tuple[bytes, ...] | None = None
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class CheckedEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An entry whose columns, texts and leaf hash agree with its envelope."""
 
     position: int
@@ -106,7 +106,7 @@ def shown(value: object) -> str:
     return text.encode("utf-8", "backslashreplace").decode()[:MAX_SHOWN]
 
 
-def check_entry(entry: Entry, position: int) -> Checked:
+def check_entry(entry: Entry, position: int) -> CheckedEntry:
     """
     Return what the entry says, once nothing in it contradicts its envelope. *position* is where it has to stand.
 
@@ -126,7 +126,7 @@ def check_entry(entry: Entry, position: int) -> Checked:
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise bad("the envelope cannot be decoded", position, "envelope", "an envelope", str(error)) from error
     _check_columns(entry, envelope, position)
-    return Checked(
+    return CheckedEntry(
         position=position,
         envelope=envelope,
         payload=payload,

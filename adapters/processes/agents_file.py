@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
-from .box import Limits
+from .box import BoxLimits
 from .proxy import WaysOut, read_reach
 
 REHEARSAL = "rehearsal"
@@ -81,7 +81,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     #: Addresses of this machine or of private networks that the proxy connects to all the same, `host:port`.
     reach: tuple[str, ...] = ()
     mounts: tuple[Shown, ...] = ()
-    limits: Limits = Limits()
+    limits: BoxLimits = BoxLimits()
 
     def ways_out(self) -> WaysOut:
         """Return where its proxy connects to. Raises ValueError."""
@@ -94,7 +94,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             if not shown.source.is_absolute():
                 raise ValueError(f"mounts: {shown.path!r} must be an absolute path, or begin with ~")
             _ = shown.place
-        for name in Limits.__struct_fields__:
+        for name in BoxLimits.__struct_fields__:
             if getattr(self.limits, name) < 1:
                 raise ValueError(f"limits: {name} must be 1 or more")
 

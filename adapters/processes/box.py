@@ -20,7 +20,7 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True):
     writable: bool = False
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BoxLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What everything in one box may use. The system's own limits hold beside these."""
 
     #: Processes and threads, together.
@@ -49,7 +49,7 @@ class Inside(msgspec.Struct, frozen=True, kw_only=True):
     proxy: Path | None = None
     #: Ports of the box's own loopback that lead through the proxy to an address, `host:port`.
     reach: tuple[tuple[int, str], ...] = ()
-    limits: Limits = Limits()
+    limits: BoxLimits = BoxLimits()
     #: Whether it runs as the owner of its directory, who may be root, in the place of the agents' user: for what a
     #: service that is root does in somebody's own checkout. Never for what an agent chose.
     as_owner: bool = False
@@ -90,7 +90,7 @@ class Bare:
         """Nothing: they run as the service's own user."""
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class BoxExit(msgspec.Struct, frozen=True, kw_only=True):
     """How a command ended that ran in a box."""
 
     code: int
@@ -132,7 +132,7 @@ def run(
     given: bytes = b"",
     timeout_seconds: float,
     output_bytes: int = 64 * 1024 * 1024,
-) -> Ended:
+) -> BoxExit:
     """Run a short command in a box to its end. Raises CommandTooLong."""
     process = begin(box, argv, inside, stdin=subprocess.PIPE)
     try:
@@ -145,4 +145,4 @@ def run(
             process.communicate()
     if len(output) > output_bytes:
         raise CommandTooLong(f"{os.path.basename(argv[0])} wrote more than {output_bytes} bytes")
-    return Ended(code=process.returncode, output=output, words=words[-STDERR_BYTES:].decode(errors="replace"))
+    return BoxExit(code=process.returncode, output=output, words=words[-STDERR_BYTES:].decode(errors="replace"))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from .box import Bare, Box, Inside, Limits, Mount, run
+from .box import Bare, Box, BoxLimits, Inside, Mount, run
 
 PACKAGE = Path(__file__).parents[2]
 #: What of the package's folder is shown; never its top, which may be a checkout with anything in it.
@@ -174,7 +174,7 @@ def _without_doubles(paths: Iterable[Path]) -> Iterable[Mount]:
             yield Mount(source=path)
 
 
-def _bounds(limits: Limits) -> list[str]:
+def _bounds(limits: BoxLimits) -> list[str]:
     numbers = (limits.processes, limits.memory_bytes, limits.file_bytes, limits.open_files)
     return [str(number) for number in numbers]
 

@@ -18,7 +18,7 @@ BACKLOG = 128
 ASK_SECONDS = 60.0
 
 
-class End:
+class PipeEnd:
     """One end of a pair: what it has read and the other has not yet taken."""
 
     def __init__(self, side: socket.socket) -> None:
@@ -27,7 +27,7 @@ class End:
         self.is_over = False
         self.is_closed = False
         self.has_passed_on_the_end = False
-        self.other: End
+        self.other: PipeEnd
 
 
 class Forwarder:
@@ -49,7 +49,7 @@ class Forwarder:
         """Go on until this process is killed."""
         while True:
             for key, _ in self._selector.select():
-                if isinstance(key.data, End):
+                if isinstance(key.data, PipeEnd):
                     if not key.data.is_closed:  # by what came for the other end in this same round
                         self._carry(key.data)
                 else:
@@ -66,13 +66,13 @@ class Forwarder:
             except OSError:
                 return
             undo.pop_all()
-        ends = End(near), End(far)
+        ends = PipeEnd(near), PipeEnd(far)
         for end, other in (ends, ends[::-1]):
             end.other = other
             end.side.setblocking(False)
             self._selector.register(end.side, selectors.EVENT_READ, end)
 
-    def _carry(self, end: End) -> None:
+    def _carry(self, end: PipeEnd) -> None:
         """Do for a pair whatever can be done without waiting, and watch for what cannot."""
         try:
             for source in (end, end.other):
@@ -88,7 +88,7 @@ class Forwarder:
             wanted |= selectors.EVENT_WRITE if one.other.unsent else 0
             self._watch(one, wanted)
 
-    def _move(self, source: End) -> None:
+    def _move(self, source: PipeEnd) -> None:
         with contextlib.suppress(BlockingIOError):
             if not source.unsent and not source.is_over:
                 source.unsent = source.side.recv(CHUNK_BYTES)
@@ -99,7 +99,7 @@ class Forwarder:
                 source.has_passed_on_the_end = True
                 source.other.side.shutdown(socket.SHUT_WR)
 
-    def _watch(self, end: End, events: int) -> None:
+    def _watch(self, end: PipeEnd, events: int) -> None:
         is_watched = end.side in self._selector.get_map()
         if is_watched and events:
             self._selector.modify(end.side, events, end)
@@ -108,7 +108,7 @@ class Forwarder:
         elif events:
             self._selector.register(end.side, events, end)
 
-    def _close(self, end: End) -> None:
+    def _close(self, end: PipeEnd) -> None:
         for one in (end, end.other):
             self._watch(one, 0)
             one.is_closed = True

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from .script import ScriptInvalid, own_steps, steps_of, turn_of
-from .sessions import Progress, StoredSession
-from .steps import Cancelled, Ended, Performer, TurnFailed
+from .sessions import StoredSession, TurnProgress
+from .steps import Cancelled, Performer, TurnFailed, TurnIsOver
 
 INVALID_PARAMS = -32602
 METHOD_NOT_FOUND = -32601
@@ -34,7 +34,7 @@ class RequestFailed(Exception):
         self.code = code
 
 
-class Client:
+class AcpClient:
     """The other side: whole JSON-RPC messages, from any thread."""
 
     def __init__(self, output: int) -> None:
@@ -75,7 +75,7 @@ class Client:
 class SessionVoice:
     """How the steps of one session speak to the client (rehearsal_steps.Voice)."""
 
-    def __init__(self, client: Client, session_id: str, agent: "RehearsalAgent") -> None:
+    def __init__(self, client: AcpClient, session_id: str, agent: "RehearsalAgent") -> None:
         self._client = client
         self._session_id = session_id
         self._agent = agent
@@ -138,7 +138,7 @@ class OpenSession:
 class RehearsalAgent:
     """The agent: the main thread takes messages, each turn has a thread of its own."""
 
-    def __init__(self, home: Path, client: Client) -> None:
+    def __init__(self, home: Path, client: AcpClient) -> None:
         self._home = home
         self._client = client
         self._sessions: dict[str, OpenSession] = {}
@@ -233,7 +233,7 @@ class RehearsalAgent:
             answer = {"result": {"stopReason": "end_turn"}}
         except Cancelled:
             answer = {"result": {"stopReason": "cancelled"}}
-        except Ended as ended:
+        except TurnIsOver as ended:
             answer = {"result": {"stopReason": str(ended)}}
         except (TurnFailed, ScriptInvalid) as error:
             answer = {"error": {"code": INTERNAL_ERROR, "message": str(error)}}
@@ -255,7 +255,7 @@ def open_turn(session: StoredSession, prompt: str) -> bool:
     is_same_turn = bool(turn_id) and turn_id == progress.turn_id
     steps = None if is_same_turn else steps_of(prompt)
     if not is_same_turn and (steps is not None or not progress.is_open):
-        session.progress = Progress(
+        session.progress = TurnProgress(
             turn_id=turn_id, prompt=prompt, steps=steps if steps is not None else own_steps(prompt)
         )
     elif progress.is_open and not is_same_turn:
@@ -278,7 +278,7 @@ def main(arguments: list[str] | None = None) -> int:
     # What a step or a library prints must not end up between the protocol's messages.
     output = os.dup(1)
     os.dup2(2, 1)
-    agent = RehearsalAgent(home, Client(output))
+    agent = RehearsalAgent(home, AcpClient(output))
     signal.signal(signal.SIGTERM, lambda _number, _frame: None if agent.ignores_end else os._exit(0))
     for line in sys.stdin.buffer:
         agent.take(json.loads(line))

@@ -13,7 +13,7 @@ WORKS_IN = "works_in"
 
 
 @dataclass
-class Progress:
+class TurnProgress:
     """
     How far a turn has come. It is on disk *before* a step touches a file, so that a crash loses and doubles nothing.
 
@@ -41,7 +41,7 @@ class StoredSession:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.session_id = directory.name
-        self.progress = Progress()
+        self.progress = TurnProgress()
 
     @classmethod
     def create(cls, home: Path, cwd: Path) -> "StoredSession":
@@ -66,7 +66,7 @@ class StoredSession:
         except FileNotFoundError:
             return None
         session = cls(directory)
-        session.progress = Progress(**stored)
+        session.progress = TurnProgress(**stored)
         return session
 
     @staticmethod

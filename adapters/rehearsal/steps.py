@@ -29,7 +29,7 @@ class Cancelled(Exception):
     """The client has cancelled the turn; what is left of it stays for the next prompt."""
 
 
-class Ended(Exception):
+class TurnIsOver(Exception):
     """The turn ends for this reason of the protocol's, before its steps are done; the rest stays for the next prompt."""
 
 
@@ -60,7 +60,7 @@ class Performer:
         self._voice = voice
 
     def perform(self) -> None:
-        """On return every step is done. Raises Cancelled, Ended or TurnFailed; then the rest is still to be done."""
+        """On return every step is done. Raises Cancelled, TurnIsOver or TurnFailed; then the rest is still to be done."""
         progress = self._session.progress
         # From the beginning, so that nobody can be faster than the step itself.
         if any(manners(step.get("hang")).get("ignore_term") for step in progress.steps[progress.step :]):
@@ -265,7 +265,7 @@ class Performer:
 
     def _do_end(self, value: object) -> None:
         self._done()
-        raise Ended(str(value))
+        raise TurnIsOver(str(value))
 
 
 def manners(value: object) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ...application.ports.outside import Announce, Clock
 from ...domain.event import Event
 from ...domain.kinds.log import LOG_STREAM
 from ..clock import SYSTEM_CLOCK
-from ..log.numbering import AnswerRow, FactRow, Known, Numbered, Wanted, answered
+from ..log.numbering import AnswerRow, BatchNeeds, FactRow, Known, Numbered, answered
 from ..log.recorder import Order, Transaction
 from ..log.sealing import UNSEALED, OneKey, Sealed, Sealing, signer_of
 from ..log.stored_log import Commit, StoredLog
@@ -49,7 +49,7 @@ class MemoryTransaction:
         self._recorder = recorder
         self.written: tuple[Numbered, str] | None = None
 
-    def known(self, wanted: Wanted, answers_since: str) -> Known:
+    def known(self, wanted: BatchNeeds, answers_since: str) -> Known:
         """Return what the log holds of *wanted*."""
         return self._recorder.known(wanted, answers_since)
 
@@ -89,7 +89,7 @@ class MemoryRecorder:
             if transaction.written is not None:
                 self._apply(*transaction.written)
 
-    def known(self, wanted: Wanted, answers_since: str) -> Known:
+    def known(self, wanted: BatchNeeds, answers_since: str) -> Known:
         """Return what the log holds of *wanted*."""
         return Known(
             position=len(self._facts),

@@ -8,14 +8,14 @@ import msgspec
 
 from ...application.ports.outside import ViewRow
 from ...application.views.check_views import Snapshot
-from ...application.views.project_views import Changes, Head, StoredRows
+from ...application.views.project_views import Changes, GenerationRows, ViewHead
 from .position_waiters import PositionWaiters
 
 
 class MemoryGeneration(msgspec.Struct, frozen=True, kw_only=True):
     """A generation; its rows are replaced, never changed, so that whoever has it keeps it as it was."""
 
-    head: Head
+    head: ViewHead
     stored: Mapping[str, ViewRow] = {}
 
     def row(self, key: str) -> bytes | None:
@@ -80,7 +80,7 @@ class MemoryViews:
         """Return True as soon as the view has reached *position*, False when the time is over before."""
         return self._waiters.wait(lambda: self.position(view), position, timeout_seconds)
 
-    def heads(self, view: str) -> Sequence[Head]:
+    def heads(self, view: str) -> Sequence[ViewHead]:
         """Return the view's generations, the oldest first."""
         return [generation.head for generation in self._views.get(view, ())]
 
@@ -92,7 +92,7 @@ class MemoryViews:
             if active != beside or any(head.version == version and not head.active for head in heads):
                 return
             number = max((head.generation for head in heads), default=0) + 1
-            head = Head(generation=number, version=version, position=0, active=active is None)
+            head = ViewHead(generation=number, version=version, position=0, active=active is None)
             self._views[view] = (*self._views.get(view, ()), MemoryGeneration(head=head))
 
     def extend(
@@ -102,7 +102,7 @@ class MemoryViews:
         *,
         after: int,
         upto: int,
-        fold: Callable[[StoredRows], Changes],
+        fold: Callable[[GenerationRows], Changes],
         forgets: bool = False,
     ) -> bool:
         """Take a generation from *after* to *upto*; see ViewStore."""

@@ -9,7 +9,7 @@ import msgspec
 import psycopg
 
 from ...application.ports.effect_state import EffectState
-from ...application.ports.leases import Holder, Standing
+from ...application.ports.leases import Holder, LeaseStanding
 from ...application.ports.log import LogUnavailable
 from ..processes.lock import ProcessLock
 from .postgres_address import noticing
@@ -89,7 +89,7 @@ class PostgresLeases:
             connection.execute(ENTER, {"me": replica, "machine": machine, "process": process})
             connection.execute(FORGET, {"forgotten": self._stale_seconds * FORGOTTEN_AFTER})
 
-    def renew(self, replica: str, *, draining: bool) -> Standing | None:
+    def renew(self, replica: str, *, draining: bool) -> LeaseStanding | None:
         """Show that the replica is alive. None: it was silent for too long, its runs are anybody's, its id is used up."""
         values = self._values(me=replica, draining=draining)
         with self._transaction() as connection:
@@ -106,7 +106,7 @@ class PostgresLeases:
         for holder in [*(replica for _ in mine), *(holder for _, _, holder in others)]:
             if holder in loads:
                 loads[holder] += 1
-        return Standing(
+        return LeaseStanding(
             held=mine,
             loads=loads,
             elsewhere=frozenset(root for root, _, holder in others if holder in live),

@@ -12,7 +12,7 @@ from psycopg.rows import DictRow, TupleRow, dict_row, tuple_row
 
 from ...application.ports.log import Answered, LogUnavailable
 from ...domain.event import Event
-from ..log.numbering import Known, Numbered, Wanted
+from ..log.numbering import BatchNeeds, Known, Numbered
 from ..log.recorder import Transaction, translated
 from ..log.rows import (
     DELETE_ANSWERS,
@@ -28,7 +28,7 @@ from ..log.rows import (
     stored_head,
     text_rows,
 )
-from ..log.sequenced_log import Opening, SequencedLog
+from ..log.sequenced_log import LogOptions, SequencedLog
 from ..log_format.event_codec import StoredRow
 from ..log_format.head import Head, edge_bytes
 from .postgres_address import noticing
@@ -104,7 +104,7 @@ class PostgresTransaction:
         self._connection = connection
         self._head: Head | None = None
 
-    def known(self, wanted: Wanted, answers_since: str) -> Known:
+    def known(self, wanted: BatchNeeds, answers_since: str) -> Known:
         """Return what the log holds of *wanted*."""
         head: Cursor[TupleRow] | None = None
         if self._head is None:
@@ -259,5 +259,5 @@ class PostgresRecorder(LogRows, PostgresApplicationRecorder):
 class PostgresLog(SequencedLog):
     """The event log that several processes share."""
 
-    def __init__(self, url: str, catalogue: Mapping[str, type[Event]], **opening: Unpack[Opening]) -> None:
+    def __init__(self, url: str, catalogue: Mapping[str, type[Event]], **opening: Unpack[LogOptions]) -> None:
         super().__init__(PostgresRecorder(LogDatastore(url)), catalogue, **opening)

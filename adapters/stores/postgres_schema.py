@@ -9,7 +9,7 @@ import psycopg
 from psycopg import Connection
 
 from .postgres_address import noticing
-from .schema_steps import CREATE, FILES, SELECT, Applied, Phase, SchemaUnfit, Step, check, due, read_steps
+from .schema_steps import CREATE, FILES, SELECT, Applied, Phase, SchemaStep, SchemaUnfit, check, due, read_steps
 
 CONNECT_TIMEOUT_SECONDS = 5
 #: How long whoever takes steps at this moment is waited for.
@@ -18,13 +18,13 @@ PATIENCE: Final = "60s"
 LOCK_TIMEOUT: Final = "5s"
 
 
-def migrate(url: str, phase: Phase | None = None, steps: Sequence[Step] | None = None) -> Sequence[Step]:
+def migrate(url: str, phase: Phase | None = None, steps: Sequence[SchemaStep] | None = None) -> Sequence[SchemaStep]:
     """Take the steps that are due, and return them. Raises SchemaUnfit, psycopg.Error; what was taken before stays."""
     with _holding(url) as connection:
         return _take(connection, due(steps or read_steps("postgres"), _applied(connection), phase))
 
 
-def prepare(url: str, steps: Sequence[Step] | None = None) -> None:
+def prepare(url: str, steps: Sequence[SchemaStep] | None = None) -> None:
     """On return this release can serve: a database without a fact has every step, another was checked. Raises as above."""
     steps = steps or read_steps("postgres")
     with _holding(url) as connection:
@@ -50,7 +50,7 @@ def _holding(url: str) -> Generator[Connection[Any]]:
         yield connection
 
 
-def _take(connection: Connection[Any], steps: Sequence[Step]) -> Sequence[Step]:
+def _take(connection: Connection[Any], steps: Sequence[SchemaStep]) -> Sequence[SchemaStep]:
     for step in steps:
         try:
             # If we die in here, nothing of the step is done.

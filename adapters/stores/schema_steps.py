@@ -33,7 +33,7 @@ class SchemaUnfit(Exception):
     """The tables are not those that this release works with."""
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class SchemaStep(msgspec.Struct, frozen=True, kw_only=True):
     """One change of the tables."""
 
     number: int
@@ -45,10 +45,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return f"step {self.number} ({self.phase}: {self.name})"
 
 
-def read_steps(store: Store, files: Path = FILES) -> Sequence[Step]:
+def read_steps(store: Store, files: Path = FILES) -> Sequence[SchemaStep]:
     """Return the steps of a store, by number, from the first."""
     found = [
-        Step(number=1, phase="before", name="tables", sql=(files / f"{store}_log.sql").read_text(encoding="utf-8"))
+        SchemaStep(
+            number=1, phase="before", name="tables", sql=(files / f"{store}_log.sql").read_text(encoding="utf-8")
+        )
     ]
     for file in sorted(files.glob(f"{store}_[0-9]*.sql")):
         match = NAME.fullmatch(file.name)
@@ -56,11 +58,11 @@ def read_steps(store: Store, files: Path = FILES) -> Sequence[Step]:
             raise ValueError(f"{file.name} is not step {len(found) + 1} of {store}")
         phase = cast("Phase", match["phase"])
         sql = file.read_text(encoding="utf-8")
-        found.append(Step(number=len(found) + 1, phase=phase, name=match["name"], sql=sql))
+        found.append(SchemaStep(number=len(found) + 1, phase=phase, name=match["name"], sql=sql))
     return found
 
 
-def due(steps: Sequence[Step], applied: Applied, phase: Phase | None) -> Sequence[Step]:
+def due(steps: Sequence[SchemaStep], applied: Applied, phase: Phase | None) -> Sequence[SchemaStep]:
     """
     Return the steps to be taken now: all that are left, or those of a phase that come next.
 
@@ -80,7 +82,7 @@ def due(steps: Sequence[Step], applied: Applied, phase: Phase | None) -> Sequenc
     return ready
 
 
-def check(steps: Sequence[Step], applied: Applied) -> None:
+def check(steps: Sequence[SchemaStep], applied: Applied) -> None:
     """Return if this release can work with the tables. Raises SchemaUnfit."""
     missing = [step for step in steps if step.phase == "before" and step.number not in applied]
     if missing:

@@ -18,7 +18,7 @@ from eventsourcing.sqlite import (
 )
 
 from ...domain.event import Event
-from ..log.numbering import Known, Numbered, Wanted
+from ..log.numbering import BatchNeeds, Known, Numbered
 from ..log.recorder import Transaction, translated
 from ..log.rows import (
     DELETE_ANSWERS,
@@ -40,7 +40,7 @@ from ..log.rows import (
     stored_number,
     text_rows,
 )
-from ..log.sequenced_log import Opening, SequencedLog
+from ..log.sequenced_log import LogOptions, SequencedLog
 from ..log_format.event_codec import StoredRow
 from ..log_format.head import edge_bytes
 from .schema_steps import read_steps
@@ -105,7 +105,7 @@ class SqliteTransaction:
     def __init__(self, cursor: SQLiteCursor) -> None:
         self._cursor = cursor
 
-    def known(self, wanted: Wanted, answers_since: str) -> Known:
+    def known(self, wanted: BatchNeeds, answers_since: str) -> Known:
         """Return what the log holds of *wanted*."""
         self._cursor.execute(SELECT_HEAD)
         head = stored_head(self._cursor.fetchall())
@@ -308,5 +308,5 @@ def open_datastore(path: Path, *, read_only: bool = False, immutable: bool = Fal
 class SqliteLog(SequencedLog):
     """The event log of one serving process."""
 
-    def __init__(self, path: Path, catalogue: Mapping[str, type[Event]], **opening: Unpack[Opening]) -> None:
+    def __init__(self, path: Path, catalogue: Mapping[str, type[Event]], **opening: Unpack[LogOptions]) -> None:
         super().__init__(SqliteRecorder(open_datastore(path)), catalogue, **opening)

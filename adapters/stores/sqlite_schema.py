@@ -6,14 +6,14 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from .schema_steps import CREATE, SELECT, Applied, Phase, Step, check, due, read_steps
+from .schema_steps import CREATE, SELECT, Applied, Phase, SchemaStep, check, due, read_steps
 
 LOCK_TIMEOUT_SECONDS = 10.0
 #: How long the emptying of the write-ahead log waits for a reader.
 READER_PATIENCE_MILLISECONDS = 100
 
 
-def migrate(path: Path, steps: Sequence[Step] | None = None) -> Sequence[Step]:
+def migrate(path: Path, steps: Sequence[SchemaStep] | None = None) -> Sequence[SchemaStep]:
     """Take every step that is left, and return those; this release can serve then. Raises SchemaUnfit, sqlite3.Error."""
     with closing(_connect(path)) as connection:
         taken = take_steps(connection, steps or read_steps("sqlite"))
@@ -21,13 +21,13 @@ def migrate(path: Path, steps: Sequence[Step] | None = None) -> Sequence[Step]:
         return taken
 
 
-def take_steps(connection: sqlite3.Connection, steps: Sequence[Step]) -> Sequence[Step]:
+def take_steps(connection: sqlite3.Connection, steps: Sequence[SchemaStep]) -> Sequence[SchemaStep]:
     """
     Take every step that is left, through a connection with *secure_delete*, and return those.
 
     What a step took away is in no file any more once the journal is emptied. Raises SchemaUnfit, sqlite3.Error.
     """
-    taken: list[Step] = []
+    taken: list[SchemaStep] = []
     check_newer(steps, _applied(connection))
     for step in due(steps, _applied(connection), None):
         connection.execute("BEGIN IMMEDIATE")
@@ -66,7 +66,7 @@ def applied(path: Path) -> Applied:
         return _applied(connection)
 
 
-def check_newer(steps: Sequence[Step], found: Applied) -> None:
+def check_newer(steps: Sequence[SchemaStep], found: Applied) -> None:
     """Return unless a newer release has taken away what this one needs. Raises SchemaUnfit."""
     known: Applied = {step.number: step.phase for step in steps}
     check(steps, {**known, **found})
@@ -79,7 +79,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _take(connection: sqlite3.Connection, step: Step) -> None:
+def _take(connection: sqlite3.Connection, step: SchemaStep) -> None:
     for statement in statements(step.sql):
         connection.execute(statement)
     now = datetime.now(UTC).isoformat()

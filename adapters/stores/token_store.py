@@ -47,7 +47,7 @@ class NoSuchToken(Exception):
     """No token, or more than one, has an id that begins so."""
 
 
-class Rows(Protocol):
+class TokenRows(Protocol):
     """A connection in a transaction; placeholders are question marks."""
 
     def run(self, statement: str, *values: object) -> Sequence[tuple[Any, ...]]:
@@ -58,7 +58,7 @@ class Rows(Protocol):
 class Database(Protocol):
     """Where the table is."""
 
-    def rows(self) -> AbstractContextManager[Rows]:
+    def rows(self) -> AbstractContextManager[TokenRows]:
         """Begin a transaction; leaving the block commits it. Raises LogUnavailable."""
         ...
 
@@ -150,7 +150,7 @@ class SqliteTokens:
         path.touch(mode=0o600)
 
     @contextmanager
-    def rows(self) -> Generator[Rows]:
+    def rows(self) -> Generator[TokenRows]:
         """Begin a transaction; see Database. A connection lives for one of them: no thread shares one."""
         try:
             connection = sqlite3.connect(self._path, timeout=SQLITE_TIMEOUT_SECONDS)
@@ -184,7 +184,7 @@ class PostgresTokens:
         )
 
     @contextmanager
-    def rows(self) -> Generator[Rows]:
+    def rows(self) -> Generator[TokenRows]:
         """Begin a transaction; see Database."""
         try:
             with self._pool.connection() as connection:

@@ -12,7 +12,7 @@ from threading import local
 from typing import Any, Final, Protocol
 
 from ...application.ports.outside import ViewRow
-from ...application.views.project_views import Changes, Head, StoredRows
+from ...application.views.project_views import Changes, GenerationRows, ViewHead
 from .position_waiters import PositionWaiters
 
 SELECT_HEADS: Final = "SELECT generation, version, position, active FROM view_heads WHERE view = ? ORDER BY generation"
@@ -58,7 +58,7 @@ class Statements(Protocol):
 class TableRows:
     """A generation's rows, read through one connection."""
 
-    def __init__(self, statements: Statements, view: str, head: Head | None) -> None:
+    def __init__(self, statements: Statements, view: str, head: ViewHead | None) -> None:
         self._statements = statements
         self._of = view, head.generation if head else 0
         self.head = head
@@ -164,7 +164,7 @@ class TableViews(ABC):
         """Return True as soon as the view has reached *position*, False when the time is over before."""
         return self._waiters.wait(lambda: self.position(view), position, timeout_seconds)
 
-    def heads(self, view: str) -> Sequence[Head]:
+    def heads(self, view: str) -> Sequence[ViewHead]:
         """Return the view's generations, the oldest first."""
         with self._looking() as statements:
             return heads_of(statements, view)
@@ -186,7 +186,7 @@ class TableViews(ABC):
         *,
         after: int,
         upto: int,
-        fold: Callable[[StoredRows], Changes],
+        fold: Callable[[GenerationRows], Changes],
         forgets: bool = False,
     ) -> bool:
         """Take a generation from *after* to *upto*; see ViewStore."""
@@ -237,14 +237,14 @@ def active_rows(statements: Statements, view: str) -> TableRows:
     return TableRows(statements, view, next((head for head in heads_of(statements, view) if head.active), None))
 
 
-def heads_of(statements: Statements, view: str, holding: str = "") -> list[Head]:
+def heads_of(statements: Statements, view: str, holding: str = "") -> list[ViewHead]:
     """Return the view's generations, the oldest first."""
     return [_head(row) for row in statements.run(SELECT_HEADS + holding, view)]
 
 
-def _head(row: Sequence[Any]) -> Head:
+def _head(row: Sequence[Any]) -> ViewHead:
     generation, version, position, active = row
-    return Head(generation=generation, version=version, position=position, active=bool(active))
+    return ViewHead(generation=generation, version=version, position=position, active=bool(active))
 
 
 def _view_row(row: Sequence[Any]) -> ViewRow:

@@ -21,7 +21,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     state: str
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class WantedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody says to a request: whether a tool or a command may pass, or the answer to a question."""
 
     request_id: str
@@ -32,7 +32,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     words: str = ""
 
 
-def resolve_request(root: str, wanted: Wanted, by: Caller, runs: RunLog, told: Answering | None = None) -> Resolved:
+def resolve_request(
+    root: str, wanted: WantedAnswer, by: Caller, runs: RunLog, told: Answering | None = None
+) -> Resolved:
     """
     Store what is said to a request; for an approval that was decided before, find out how.
 

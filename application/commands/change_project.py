@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from ...domain.event import Draft, Fact
 from ...domain.projects.project import Project
 from ...domain.rejected import Busy
-from ..ports.log import Conflict, EventLog
+from ..ports.log import ConcurrencyConflict, EventLog
 from ..ports.outside import Clock
 from ..writer.caller import Answer, Caller
 from ..writer.projects import load_project
@@ -28,6 +28,6 @@ def change_project(
             return ()
         try:
             return log.append(by.append(drafts, {drafts[0].stream: project.version}, clock.now(), answer))
-        except Conflict:
+        except ConcurrencyConflict:
             continue
     raise Busy

@@ -10,7 +10,7 @@ from ...domain.rejected import RunNotFound
 from ...domain.runs import records
 from ...domain.steering import steering
 from ...domain.steering.steering import SteerRun
-from ..ports.log import Conflict, Undecodable
+from ..ports.log import ConcurrencyConflict, Undecodable
 from ..writer.caller import Caller
 from ..writer.run_log import Answering, RunLog
 
@@ -63,7 +63,7 @@ def delete_unread(root: str, by: Caller, runs: RunLog, answer: Answering | None 
     )
     try:
         stored = runs.log.append(append)
-    except Conflict as gone:
+    except ConcurrencyConflict as gone:
         raise RunNotFound from gone
     runs.log.erase_tree_texts(root)
     runs.forget(root)

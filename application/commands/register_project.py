@@ -14,7 +14,7 @@ from ...domain.projects.project import (
 from ...domain.rejected import Busy, Invalid, Rejected
 from ..looking.look import looked
 from ..ports.git import Repositories, RepositoryState, RepositoryUnusable
-from ..ports.log import Conflict, EventLog
+from ..ports.log import ConcurrencyConflict, EventLog
 from ..ports.outside import Clock
 from ..writer.caller import Answer, Caller
 from ..writer.projects import load_project
@@ -91,6 +91,6 @@ def join_team(
         append = by.append((draft,), {draft.stream: project.version}, clock.now(), told)
         try:
             return log.append(append)
-        except Conflict:
+        except ConcurrencyConflict:
             continue
     raise Busy

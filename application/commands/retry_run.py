@@ -14,7 +14,7 @@ from ...domain.steering import parked, steering
 from ...domain.steering.steering import SteerRun
 from ..ports.agents import Agents
 from ..ports.git import Repositories, RepositoryUnusable
-from ..ports.log import Conflict
+from ..ports.log import ConcurrencyConflict
 from ..writer.caller import Answer, Caller
 from ..writer.projects import load_project
 from ..writer.run_log import MAX_ATTEMPTS, RunLog, read_versions
@@ -62,7 +62,7 @@ def retry_run(
             return _take_up(root, ids, by, runs, answer)
         try:
             return _start_again(run, ids, by, runs, repositories, agents, answer)
-        except Conflict:
+        except ConcurrencyConflict:
             continue
     raise Busy
 

@@ -56,7 +56,7 @@ def start_orchestration(
     *rests_on* are the versions of what else the caller has read to come to this.
 
     Raises:
-        Conflict: something of that has moved, or the run is there already.
+        ConcurrencyConflict: something of that has moved, or the run is there already.
         ProjectNotFound, NoTeam, Invalid, InvalidPlan: see the decision.
         UnknownBranch: the branch that it names is not there, or is a run's own.
         UnknownModel: no agent answers to a model id that is asked for.

@@ -35,7 +35,7 @@ from .advancing import Advancing
 from .back_off import BackOff
 from .rounds import Outcome, Round, Rounds
 from .say_what_happened import say_what_happened
-from .under_way import Held, UnderWay
+from .under_way import Held, WorkUnderWay
 
 SWEEP_SECONDS = 30.0
 POLL_SECONDS = 1.0
@@ -73,7 +73,7 @@ class Driver:
         self._wakeups = wakeups
         self._open_runs = open_runs
         self._back_off = back_off or BackOff()
-        self._effects = UnderWay(max_agents, self._back_off, processes=max_processes)
+        self._effects = WorkUnderWay(max_agents, self._back_off, processes=max_processes)
         shop.at_work = self
         self._advancing = Advancing(shop)
         self._news: SimpleQueue[str] = SimpleQueue()

@@ -19,7 +19,7 @@ import structlog
 
 from ...domain.facts.leases import take_lease
 from ...domain.rejected import Busy, RunNotFound
-from ..ports.leases import Driven, Leases, Standing
+from ..ports.leases import Driven, Leases, LeaseStanding
 from ..ports.log import Fence, Fenced, LogUnavailable, Undecodable
 from ..ports.tenure import LeaseLost
 from ..writer.caller import service
@@ -227,7 +227,7 @@ class LeaseKeeper:
         self._driven.forget(leaving)
         self._leases.release(replica, leaving, closed=closed)
 
-    def _claim(self, replica: str, standing: Standing) -> None:
+    def _claim(self, replica: str, standing: LeaseStanding) -> None:
         """Take runs that nobody holds, up to a fair share; give away what is above it, if nothing is under way in it."""
         with self._lock:
             offered, self._offered = self._offered, set()

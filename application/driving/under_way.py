@@ -32,7 +32,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     next_try: str
 
 
-class UnderWay:
+class WorkUnderWay:
     """What the threads of the driver agree on. Every method may be called from any of them."""
 
     def __init__(

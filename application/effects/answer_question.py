@@ -9,7 +9,7 @@ from ...domain.work import agent_requests, answers
 from ...domain.work.answers import NoPendingQuestion
 from ...domain.work.prompts import answer_prompt
 from ..ports.agents import AgentFailed
-from .ask_coordinator import Question, ask_coordinator
+from .ask_coordinator import CoordinatorQuestion, ask_coordinator
 from .workshop import Closing, Workshop
 
 
@@ -43,13 +43,13 @@ def _fail(effect: AnswerQuestion, failed: AgentFailed, shop: Workshop) -> None:
         return
 
 
-def _question(run: CoordinatorRun, effect: AnswerQuestion) -> Question:
+def _question(run: CoordinatorRun, effect: AnswerQuestion) -> CoordinatorQuestion:
     child, request = answers.find_request(run, effect.request_id)
     subtask = run.plan.subtasks.get(child.subtask_id) if run.plan else None
     if request.state != "pending" or subtask is None:
         raise NoPendingQuestion
     turn_id = str(uuid5(NAMESPACE_OID, effect.id))
-    return Question(
+    return CoordinatorQuestion(
         name=answering_name(child.run_id),
         turn_id=turn_id,
         prompt=answer_prompt(run, subtask, turn_id, str(request.subject)),

@@ -9,7 +9,7 @@ from .record_turn import TurnRecorder, output_bytes
 from .workshop import Workshop
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class CoordinatorQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """What the agent is asked, and where it looks."""
 
     #: What its process is known by in this service, so that it can be ended from elsewhere.
@@ -22,7 +22,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     shows: Commit
 
 
-def ask_coordinator(run: CoordinatorRun, question: Question, shop: Workshop) -> str:
+def ask_coordinator(run: CoordinatorRun, question: CoordinatorQuestion, shop: Workshop) -> str:
     """Return what the agent says in one turn; what it says on the way is on the run's feed. Raises AgentFailed, Closing."""
     repository, worktree = shop.repository(run), shop.worktree(question.worktree)
     # Nobody takes anything from this workplace, and what an earlier try left behind in it is gone.

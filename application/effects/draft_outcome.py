@@ -11,7 +11,7 @@ from ...domain.runs import define_outcome, review
 from ...domain.work.prompts import outcome_prompt
 from ...domain.work.turns import Overtaken
 from ..ports.agents import AgentFailed
-from .ask_coordinator import Question, ask_coordinator
+from .ask_coordinator import CoordinatorQuestion, ask_coordinator
 from .workshop import Closing, Workshop
 
 UNPARSEABLE = "outcome_spec_unparseable"
@@ -34,7 +34,7 @@ def draft_outcome(effect: DraftOutcome, shop: Workshop) -> None:
 
 def _ask(run: CoordinatorRun, effect: DraftOutcome, shop: Workshop) -> OutcomeDraft:
     turn_id = str(uuid5(NAMESPACE_OID, effect.id))
-    question = Question(
+    question = CoordinatorQuestion(
         name=run.run_id,
         turn_id=turn_id,
         prompt=outcome_prompt(run, turn_id),

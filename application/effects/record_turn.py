@@ -27,7 +27,7 @@ from ...domain.redaction.hold_back import unfinished
 from ...domain.redaction.personal_data import redact_personal, without_homes
 from ...domain.rejected import Busy
 from ..ports.agents import AgentFailed, AgentUpdate, PermissionAsked
-from ..ports.log import Conflict
+from ..ports.log import ConcurrencyConflict
 from ..ports.tenure import Tenure
 from ..writer.caller import AGENT, Caller
 from ..writer.run_log import MAX_ATTEMPTS, RunLog
@@ -229,7 +229,7 @@ class TurnRecorder:
             try:
                 self._runs.log.append(by.append(drafts, self._expected, self._runs.clock.now()))
                 return
-            except Conflict:
+            except ConcurrencyConflict:
                 # Something was decided about the run. Only now do we need to look what.
                 run = self._runs.run(self._root)
                 if self._is_over(run):

@@ -16,8 +16,7 @@ from ...domain.facts.work_plan import Subtask
 from ...domain.process.effects import WorkOnSubtask
 from ...domain.work import child_ends, turns
 from ...domain.work.turns import MAX_MESSAGE_CHARACTERS, InterruptedTooOften, Overtaken
-from ..ports.agents import AgentFailed, AgentSession, SessionRequest
-from ..ports.agents import TurnEnded as AgentTurnEnded
+from ..ports.agents import AgentFailed, AgentSession, SessionRequest, TurnEnd
 from ..ports.git import CommitFailed, GitConflict, WorkplaceLost, WorkplaceUnmade
 from .child_workplace import ChildWorkplace, NotNow, point_branches
 from .contributions import conflict_of, first_base, rebuilt_base
@@ -241,7 +240,7 @@ class _Work:
             return
         self._end_turn(turn, ended, observer.last_words)
 
-    def _end_turn(self, turn: Turn, ended: AgentTurnEnded, last_words: str) -> None:
+    def _end_turn(self, turn: Turn, ended: TurnEnd, last_words: str) -> None:
         """Record how the agent ended its turn, if that is an end of the work, or one that was asked for."""
         code = code_of(ended.stop_reason)
         if code is None:

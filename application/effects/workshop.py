@@ -15,7 +15,7 @@ from ...domain.facts.run import CoordinatorRun
 from ..looking.cause import StillAlive
 from ..ports.agents import AgentFailed, Agents, AgentSession, SessionRequest
 from ..ports.git import Repositories
-from ..ports.outside import Commands, SignalFiles, Wakeups
+from ..ports.outside import ProjectCommands, SignalFiles, Wakeups
 from ..ports.tenure import Alone, Tenure
 from ..writer.caller import service
 from ..writer.run_log import Decision, RunLog
@@ -61,7 +61,7 @@ class Workshop:
         runs: RunLog,
         repositories: Repositories,
         agents: Agents,
-        commands: Commands,
+        commands: ProjectCommands,
         signals: SignalFiles,
         wakeups: Wakeups,
         worktrees: Path,

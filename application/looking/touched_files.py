@@ -7,7 +7,7 @@ from ...domain.facts.run import CoordinatorRun
 from ...domain.facts.work_plan import SATISFIED
 from ...domain.steering.gate_signals import Touched
 from ..ports.git import Repositories
-from ..ports.log import Conflict
+from ..ports.log import ConcurrencyConflict
 from .look import looked
 
 
@@ -39,9 +39,9 @@ class LookedUp:
         self._commits = _commits(run)
 
     def of(self, run: CoordinatorRun) -> Touched:
-        """Return the paths. Raises Conflict if they were looked up for other work of the children, or not at all."""
+        """Return the paths. Raises ConcurrencyConflict if they were looked up for other work of the children, or not at all."""
         if self._commits != _commits(run):
-            raise Conflict("the children's work has changed meanwhile")
+            raise ConcurrencyConflict("the children's work has changed meanwhile")
         return self._touched
 
 

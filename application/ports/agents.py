@@ -70,7 +70,7 @@ class AgentUpdate(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int = 0
 
 
-class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
+class TurnEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How a turn ended. `stop_reason` is the protocol's: end_turn, cancelled, refusal, max_tokens, max_turn_requests."""
 
     stop_reason: str
@@ -112,7 +112,7 @@ class AgentSession(Protocol):
         """The text of the session's earlier turns as `session/load` replayed it; empty for a new session."""
         ...
 
-    def prompt(self, text: str, observer: TurnObserver) -> TurnEnded:
+    def prompt(self, text: str, observer: TurnObserver) -> TurnEnd:
         """Run one turn to its end. Raises AgentFailed when the agent dies, breaks the protocol or ends it with an error."""
         ...
 

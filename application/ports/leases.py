@@ -8,7 +8,7 @@ import msgspec
 from .effect_state import EffectState
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseStanding(msgspec.Struct, frozen=True, kw_only=True):
     """What a replica learns when it says that it is alive."""
 
     #: The runs that are leased to it, and under which epoch.
@@ -50,7 +50,7 @@ class Leases(Protocol):
         """Take up an id that was never used before; the replica is alive from now on."""
         ...
 
-    def renew(self, replica: str, *, draining: bool) -> Standing | None:
+    def renew(self, replica: str, *, draining: bool) -> LeaseStanding | None:
         """Show that the replica is alive. None: it was silent for too long, its runs are anybody's, its id is used up."""
         ...
 

@@ -72,7 +72,7 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
     @property
-    def states(self) -> "States | None":
+    def states(self) -> "DecisionStates | None":
         """Nothing: what is to be stored is decided already."""
         return None
 
@@ -110,7 +110,7 @@ class Proposal(Protocol):
         ...
 
     @property
-    def states(self) -> "States | None":
+    def states(self) -> "DecisionStates | None":
         """What the decision reads."""
         ...
 
@@ -128,7 +128,7 @@ class Proposal(Protocol):
         ...
 
 
-class States(Protocol):
+class DecisionStates(Protocol):
     """What a process keeps of the log to decide on. The writer's thread alone calls these, one batch after the other."""
 
     def load(self, root: str) -> None:
@@ -172,7 +172,7 @@ class Stored(msgspec.Struct, frozen=True):
 Tell = Callable[[Stored | Exception], None]
 
 
-class Conflict(Exception):
+class ConcurrencyConflict(Exception):
     """What the decision rests on has changed. Nothing was stored: look, and decide again."""
 
 
@@ -244,7 +244,7 @@ class EventLog(LogProofs, Protocol):
         A reader that has seen position N has seen, or can read, every fact below N.
 
         Raises:
-            Conflict: an expected version is not the stream's.
+            ConcurrencyConflict: an expected version is not the stream's.
             AlreadyAnswered: the idempotency row exists; compare its body_digest.
             Fenced: the run is leased to another process.
             LogUnavailable: the store cannot be reached; whether the facts are stored is known on the

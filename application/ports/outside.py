@@ -39,7 +39,7 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
 
 
-class Commands(Protocol):
+class ProjectCommands(Protocol):
     """Commands of a project's own."""
 
     def run(

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from .verdict import Verdict
+from .verdict import AuditVerdict
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +95,6 @@ class LogProofs(Protocol):
         """Return the proof that the tree of *old* leaves is what the one of *new* leaves begins with. Raises OutOfRange."""
         ...
 
-    def audit(self, root: str) -> Verdict:
+    def audit(self, root: str) -> AuditVerdict:
         """Return what an auditor finds in the facts of a coordinator's tree."""
         ...

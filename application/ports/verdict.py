@@ -58,7 +58,7 @@ class SteeringStep(msgspec.Struct, frozen=True, kw_only=True):
     status: str
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class AuditVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What was checked, and what came of it."""
 
     #: Whose word all that follows rests on, as `rests_on` says it; empty where nothing was looked at.

@@ -11,7 +11,7 @@ import msgspec
 
 from ..ports.log import EventLog
 from ..ports.outside import ViewRow
-from .project_views import Batches, Head, View, ViewStore, extend
+from .project_views import Batches, ReadModel, ViewHead, ViewStore, extend
 
 #: How many differences are reported; one is too many already.
 MAX_DIFFERENCES = 1_000
@@ -21,7 +21,7 @@ class Snapshot(Protocol):
     """The active generation of a view at one moment, however much it is changed while this is read."""
 
     @property
-    def head(self) -> Head | None:
+    def head(self) -> ViewHead | None:
         """Which generation it is and how far; None if there is none."""
         ...
 
@@ -46,7 +46,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     rebuilt: ViewRow | None
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class ViewCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome for one view. `version` is the stored one: another than ours cannot be compared by us."""
 
     view: str
@@ -64,10 +64,10 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 def check(
     store: CheckableStore,
     log: EventLog,
-    views: Sequence[View],
+    views: Sequence[ReadModel],
     scratch: CheckableStore,
     progress: Callable[[int], object] = lambda position: None,
-) -> list[Checked]:
+) -> list[ViewCheck]:
     """
     Compare the active generation of each view, where it is now, with what the same facts fold into today.
 
@@ -82,24 +82,24 @@ def check(
         return [_compare(view, found, scratch) for view, found in stored]
 
 
-def _is_ours(head: Head | None, view: View) -> TypeGuard[Head]:
+def _is_ours(head: ViewHead | None, view: ReadModel) -> TypeGuard[ViewHead]:
     return head is not None and head.version == view.version
 
 
-def _compare(view: View, stored: Snapshot, scratch: CheckableStore) -> Checked:
+def _compare(view: ReadModel, stored: Snapshot, scratch: CheckableStore) -> ViewCheck:
     head = stored.head
     if not _is_ours(head, view):
         version, position = (head.version, head.position) if head else (0, 0)
-        return Checked(view=view.name, version=version, position=position, differences=(), comparable=False)
+        return ViewCheck(view=view.name, version=version, position=position, differences=(), comparable=False)
     with scratch.snapshot(view.name) as rebuilt:
         differences = tuple(islice(_differences(stored.rows(), rebuilt.rows()), MAX_DIFFERENCES))
-    return Checked(
+    return ViewCheck(
         view=view.name, version=head.version, position=head.position, differences=differences, comparable=True
     )
 
 
 def _build(
-    scratch: ViewStore, log: EventLog, ends: Sequence[tuple[View, int]], progress: Callable[[int], object]
+    scratch: ViewStore, log: EventLog, ends: Sequence[tuple[ReadModel, int]], progress: Callable[[int], object]
 ) -> None:
     """Fold every view up to its end, all of them a batch further at a time."""
     batches, left = Batches(log), list(ends)
@@ -112,7 +112,7 @@ def _build(
             progress(max(position for _, _, position in reached))
 
 
-def _further(scratch: ViewStore, batches: Batches, view: View, end: int) -> int:
+def _further(scratch: ViewStore, batches: Batches, view: ReadModel, end: int) -> int:
     """Return how far the view is after another batch, 0 when there was none."""
     (head,) = scratch.heads(view.name)
     if head.position >= end or not extend(scratch, batches, view, head, limit=end).facts:

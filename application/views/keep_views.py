@@ -9,13 +9,12 @@ import structlog
 
 from ...projections import open_runs, project_view, run_list
 from ...projections.catalogue import VIEWS
-from ...projections.view import Row
-from ...projections.view import View as FoldedView
+from ...projections.view import Row, View
 from ..commands.delete_project import go_on
 from ..ports.log import EventLog
 from ..ports.outside import Views, Wakeups
 from ..writer.run_log import RunLog
-from .project_views import Batches, View, ViewStore, advance, prepare
+from .project_views import Batches, ReadModel, ViewStore, advance, prepare
 
 #: How long a fact may wait for a wake-up that was lost.
 POLL_SECONDS = 0.5
@@ -42,7 +41,7 @@ def open_run_ids(views: Views, log: EventLog) -> Iterator[str]:
     yield from (row.run_id for row in listed(views, open_runs.VIEW, open_runs.GROUP))
 
 
-def listed(views: Views, view: FoldedView[Row], group: str) -> Iterator[Row]:
+def listed(views: Views, view: View[Row], group: str) -> Iterator[Row]:
     """Return every row of a group, the highest first."""
     before: int | None = None
     while rows := views.list(view.name, group, before=before):
@@ -70,7 +69,7 @@ def sweep(views: Views, runs: RunLog) -> Iterator[str]:
 class Watched(msgspec.Struct):
     """One view under supervision."""
 
-    view: View
+    view: ReadModel
     prepared: bool = False
     failures: int = 0
     resting_until: float = 0.0
@@ -91,7 +90,7 @@ class ViewKeeper:
         log: EventLog,
         wakeups: Wakeups,
         *,
-        views: Sequence[View] = VIEWS,
+        views: Sequence[ReadModel] = VIEWS,
         now: Callable[[], float] = monotonic,
     ) -> None:
         self._store = store

@@ -30,7 +30,7 @@ from ..ports.outside import Views
 
 #: How many facts are folded in one transaction.
 BATCH = 500
-#: The group, in every view, of the runs that it cannot follow; a row's body is a Quarantined.
+#: The group, in every view, of the runs that it cannot follow; a row's body is a QuarantinedStream.
 QUARANTINE = "!quarantined"
 
 #: The facts that are folded also where the view cannot follow what they are about; a store keeps no copy of what they remove.
@@ -41,7 +41,7 @@ Placed = tuple[str, int, bytes]
 Changes = Mapping[str, Placed | None]
 
 
-class StoredRows(Protocol):
+class GenerationRows(Protocol):
     """The rows of a generation, as the transaction that will change them sees them. Raises LogUnavailable."""
 
     def row(self, key: str) -> bytes | None:
@@ -53,7 +53,7 @@ class StoredRows(Protocol):
         ...
 
 
-class Rows(Protocol):
+class ViewRows(Protocol):
     """The rows of a view while facts are folded on them."""
 
     def apply(self, fact: Fact) -> None:
@@ -65,7 +65,7 @@ class Rows(Protocol):
         ...
 
 
-class View(Protocol):
+class ReadModel(Protocol):
     """A read model: see projections."""
 
     @property
@@ -78,12 +78,12 @@ class View(Protocol):
         """Rises with every change of what the same facts are folded into."""
         ...
 
-    def open(self, stored: StoredRows) -> Rows:
+    def open(self, stored: GenerationRows) -> ViewRows:
         """Return the rows, ready to be folded on."""
         ...
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
+class ViewHead(msgspec.Struct, frozen=True, kw_only=True):
     """A generation of a view and how far it is."""
 
     generation: int
@@ -107,7 +107,7 @@ class ViewStore(Views, Protocol):
         """Return when the time is over, or as soon as somebody in this process waits for a view to come further."""
         ...
 
-    def heads(self, view: str) -> Sequence[Head]:
+    def heads(self, view: str) -> Sequence[ViewHead]:
         """Return the view's generations, the oldest first."""
         ...
 
@@ -126,7 +126,7 @@ class ViewStore(Views, Protocol):
         *,
         after: int,
         upto: int,
-        fold: Callable[[StoredRows], Changes],
+        fold: Callable[[GenerationRows], Changes],
         forgets: bool = False,
     ) -> bool:
         """
@@ -154,7 +154,7 @@ class ViewStore(Views, Protocol):
         ...
 
 
-class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
+class QuarantinedStream(msgspec.Struct, frozen=True, kw_only=True):
     """A run, or a stream outside every run, that a view cannot follow since the fact at this position."""
 
     name: str
@@ -162,12 +162,12 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class ViewProgress(msgspec.Struct, frozen=True, kw_only=True):
     """What one step of a view came to."""
 
     #: How many facts were folded or passed over.
     facts: int = 0
-    quarantined: tuple[Quarantined, ...] = ()
+    quarantined: tuple[QuarantinedStream, ...] = ()
     #: Whether a generation that was built beside became the active one.
     swapped: bool = False
 
@@ -195,7 +195,7 @@ class Batches:
         return self._log.head()
 
 
-def prepare(store: ViewStore, log: EventLog, view: View) -> bool:
+def prepare(store: ViewStore, log: EventLog, view: ReadModel) -> bool:
     """
     See to it that the view is being folded by this version; False when a newer one is active.
 
@@ -214,24 +214,24 @@ def prepare(store: ViewStore, log: EventLog, view: View) -> bool:
     return active is None or active.version <= view.version
 
 
-def rebuild(store: ViewStore, view: View) -> None:
+def rebuild(store: ViewStore, view: ReadModel) -> None:
     """Begin to build the view anew beside what is there; whoever advances it does the rest."""
     active = next((head for head in store.heads(view.name) if head.active), None)
     store.begin(view.name, view.version, beside=active.generation if active else None)
 
 
-def advance(store: ViewStore, batches: Batches, view: View) -> Progress:
+def advance(store: ViewStore, batches: Batches, view: ReadModel) -> ViewProgress:
     """Take each generation of this version one batch further, and let one that is as far as the active one take over."""
-    facts, quarantined = 0, list[Quarantined]()
+    facts, quarantined = 0, list[QuarantinedStream]()
     for head in store.heads(view.name):
         if head.version == view.version:
             step = extend(store, batches, view, head)
             facts += step.facts
             quarantined += step.quarantined
-    return Progress(facts=facts, quarantined=tuple(quarantined), swapped=_take_over(store, view))
+    return ViewProgress(facts=facts, quarantined=tuple(quarantined), swapped=_take_over(store, view))
 
 
-def catch_up(store: ViewStore, log: EventLog, views: Sequence[View]) -> None:
+def catch_up(store: ViewStore, log: EventLog, views: Sequence[ReadModel]) -> None:
     """Fold everything that is in the log now, or more; on return no view of these has anything left to do."""
     batches = Batches(log)
     for view in views:
@@ -242,11 +242,11 @@ def catch_up(store: ViewStore, log: EventLog, views: Sequence[View]) -> None:
     store.tidy()
 
 
-def _moved(progress: Progress) -> bool:
+def _moved(progress: ViewProgress) -> bool:
     return progress.facts > 0 or progress.swapped
 
 
-def _take_over(store: ViewStore, view: View) -> bool:
+def _take_over(store: ViewStore, view: ReadModel) -> bool:
     heads = store.heads(view.name)
     active = next((head for head in heads if head.active), None)
     for head in heads:
@@ -255,7 +255,9 @@ def _take_over(store: ViewStore, view: View) -> bool:
     return False
 
 
-def extend(store: ViewStore, batches: Batches, view: View, head: Head, *, limit: int | None = None) -> Progress:
+def extend(
+    store: ViewStore, batches: Batches, view: ReadModel, head: ViewHead, *, limit: int | None = None
+) -> ViewProgress:
     """Fold the next batch into one generation, up to the position *limit* at most."""
     try:
         facts = batches.after(head.position)
@@ -264,20 +266,20 @@ def extend(store: ViewStore, batches: Batches, view: View, head: Head, *, limit:
     if limit is not None:
         facts = [fact for fact in facts if fact.position <= limit]
     if not facts:
-        return Progress()
-    found: list[Quarantined] = []
+        return ViewProgress()
+    found: list[QuarantinedStream] = []
 
-    def fold(stored: StoredRows) -> Changes:
+    def fold(stored: GenerationRows) -> Changes:
         found.clear()
         return _fold(view, stored, facts, found)
 
     forgets = any(fact.topic in FORGETTING for fact in facts)
     upto = facts[-1].position
     stored = store.extend(view.name, head.generation, after=head.position, upto=upto, fold=fold, forgets=forgets)
-    return Progress(facts=len(facts), quarantined=tuple(found)) if stored else Progress()
+    return ViewProgress(facts=len(facts), quarantined=tuple(found)) if stored else ViewProgress()
 
 
-def _fold(view: View, stored: StoredRows, facts: Sequence[Fact], found: list[Quarantined]) -> Changes:
+def _fold(view: ReadModel, stored: GenerationRows, facts: Sequence[Fact], found: list[QuarantinedStream]) -> Changes:
     rows = view.open(stored)
     shunned = {_name_of(key) for key in stored.group(QUARANTINE)}
     let_go: set[str] = set()
@@ -292,7 +294,7 @@ def _fold(view: View, stored: StoredRows, facts: Sequence[Fact], found: list[Qua
         except Exception as error:  # noqa: BLE001 - a fold is pure, so the same fact would fail for ever
             shunned.add(name)
             reason = f"{fact.topic}: {type(error).__name__}: {error}"
-            found.append(Quarantined(name=name, position=fact.position, reason=reason))
+            found.append(QuarantinedStream(name=name, position=fact.position, reason=reason))
             continue
         if forgets and name in shunned:
             shunned.remove(name)
@@ -301,13 +303,15 @@ def _fold(view: View, stored: StoredRows, facts: Sequence[Fact], found: list[Qua
     return {**rows.changes(), **{_key(name): None for name in let_go}, **quarantined}
 
 
-def _pass_over(store: ViewStore, view: View, head: Head, error: Undecodable) -> Progress:
-    one = Quarantined(name=error.run or f"position/{error.position}", position=error.position, reason=error.reason)
+def _pass_over(store: ViewStore, view: ReadModel, head: ViewHead, error: Undecodable) -> ViewProgress:
+    one = QuarantinedStream(
+        name=error.run or f"position/{error.position}", position=error.position, reason=error.reason
+    )
     changes = {_key(one.name): _placed(one)}
     upto = error.position
     if not store.extend(view.name, head.generation, after=head.position, upto=upto, fold=lambda _: changes):
-        return Progress()
-    return Progress(facts=1, quarantined=(one,))
+        return ViewProgress()
+    return ViewProgress(facts=1, quarantined=(one,))
 
 
 def _key(name: str) -> str:
@@ -318,5 +322,5 @@ def _name_of(key: str) -> str:
     return key.removeprefix(f"{QUARANTINE}/")
 
 
-def _placed(one: Quarantined) -> Placed:
+def _placed(one: QuarantinedStream) -> Placed:
     return QUARANTINE, one.position, msgspec.json.encode(one)

@@ -8,7 +8,7 @@ from ...domain.event import Draft, Fact
 from ...domain.facts.run import CoordinatorRun, deletion_stream, plan_stream
 from ...domain.facts.topology import with_topology
 from ...domain.rejected import Busy, RunNotFound
-from ..ports.log import Append, Conflict, EventLog, Fence, Tell
+from ..ports.log import Append, ConcurrencyConflict, EventLog, Fence, Tell
 from ..ports.outside import Clock
 from .caller import Answer, Caller
 from .states import States
@@ -16,7 +16,7 @@ from .states import States
 #: How often somebody looks again, because what a decision rests on had changed meanwhile.
 MAX_ATTEMPTS = 8
 
-#: Pure, as it is called while nobody else can write. Raises Conflict to be called again once somebody has looked.
+#: Pure, as it is called while nobody else can write. Raises ConcurrencyConflict to be called again once somebody has looked.
 Decision = Callable[[CoordinatorRun], Sequence[Draft]]
 Answering = Callable[[CoordinatorRun, Sequence[Draft]], Answer]
 
@@ -60,7 +60,7 @@ class Deciding:
         return None if key is None or self._answer is None else (self.by.principal, key.method, key.path, key.key)
 
     def decide(self) -> Append | None:
-        """Return what is to be stored. Raises RunNotFound, Conflict, and what the decision raises."""
+        """Return what is to be stored. Raises RunNotFound, ConcurrencyConflict, and what the decision raises."""
         run = self.states.now(self.root)
         if run is None or not run.exists or (run.deleted and not self.by.is_service):
             raise RunNotFound
@@ -114,7 +114,7 @@ class RunLog:
         for _ in range(MAX_ATTEMPTS):
             try:
                 return self.log.append(Deciding(root, decision, by, self.states, self.clock, answer))
-            except Conflict:
+            except ConcurrencyConflict:
                 if look is not None:
                     look()
         raise Busy

@@ -66,7 +66,7 @@ class CoordinatorGraph(Graph, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "coordinator.graph"
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class DrawnSubtask(msgspec.Struct, frozen=True, kw_only=True):
     """What is drawn of a subtask."""
 
     subtask_id: int
@@ -107,7 +107,7 @@ def child_graph() -> WorkflowGraph:
     )
 
 
-def coordinator_graph(run_id: str, parts: Sequence[Part]) -> WorkflowGraph:
+def coordinator_graph(run_id: str, parts: Sequence[DrawnSubtask]) -> WorkflowGraph:
     """Return the graph of a coordinator: its subtasks as they depend on each other, then the collective assembly."""
     stages = [
         _node(f"{_ASSEMBLY}rai", "Assembly RAI review", "rai", "agent", kind="planned"),
@@ -142,7 +142,7 @@ def _node(name: str, label: str, role: str, node_type: NodeType, kind: NodeKind 
     return GraphNode(id=name, label=Text(label), role=role, kind=kind, node_type=node_type)
 
 
-def _subtask(part: Part) -> GraphNode:
+def _subtask(part: DrawnSubtask) -> GraphNode:
     return GraphNode(
         id=_id(part.subtask_id),
         label=part.title,

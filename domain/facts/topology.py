@@ -12,7 +12,15 @@ import msgspec
 from ..event import Draft, Event
 from .assembly import AssemblyStarted
 from .child_run import RunStarted
-from .graph import COORDINATOR, CoordinatorGraph, Part, WorkflowGraph, child_graph, coordinator_graph, full_graph
+from .graph import (
+    COORDINATOR,
+    CoordinatorGraph,
+    DrawnSubtask,
+    WorkflowGraph,
+    child_graph,
+    coordinator_graph,
+    full_graph,
+)
 from .run import CoordinatorRun, CoordinatorStarted
 from .work_plan import (
     ISOLATION,
@@ -168,9 +176,9 @@ def _first_graph(run_id: str, drafts: Sequence[Draft]) -> WorkflowGraph:
     return full_graph() if made is None else coordinator_graph(run_id, _parts(planned(made)))
 
 
-def _parts(plan: WorkPlan) -> list[Part]:
+def _parts(plan: WorkPlan) -> list[DrawnSubtask]:
     return [
-        Part(
+        DrawnSubtask(
             subtask_id=part.subtask_id,
             title=part.title,
             agent=part.assigned_agent,

@@ -7,7 +7,7 @@ from ...domain.facts.child_run import ENDED
 from ...projections import server_sent_events
 from ...projections.timeline import may_end
 from ..request.access import Access, RunPlace
-from ..request.given import Frame, Principal, Services
+from ..request.given import FeedFrame, Principal, Services
 from .events import read_on
 
 #: How many facts are read, and sent, at a time; fewer when they are large.
@@ -64,7 +64,7 @@ def slices(sent: Sequence[Sent]) -> Iterator[Sequence[Sent]]:
         yield sent[begin:]
 
 
-class Source(Protocol):
+class FeedSource(Protocol):
     """One feed. Every method may take its time, and runs in a thread; only `shown` may say that it needs none."""
 
     @property
@@ -85,7 +85,7 @@ class Source(Protocol):
         """Return the next of what is stored after an id."""
         ...
 
-    def shown(self, frames: Sequence[Frame]) -> Sequence[Sent]:
+    def shown(self, frames: Sequence[FeedFrame]) -> Sequence[Sent]:
         """Return live frames as they are sent, with empty data where the client may not see them."""
         ...
 
@@ -110,14 +110,14 @@ class RunSource:
         return self._services.log.run_head(self._place.run_id)
 
     def page(self, after: int) -> Page:
-        """Return stored frames; see Source."""
+        """Return stored frames; see FeedSource."""
         facts = self._services.log.read_run(self._place.run_id, after, self._pages.limit)
         return self._pages.cut(
             [Sent(fact.run_sequence or 0, server_sent_events.of_run(fact), may_end(fact)) for fact in facts]
         )
 
-    def shown(self, frames: Sequence[Frame]) -> Sequence[Sent]:
-        """Return live frames; see Source."""
+    def shown(self, frames: Sequence[FeedFrame]) -> Sequence[Sent]:
+        """Return live frames; see FeedSource."""
         return [Sent(f.fact.run_sequence or 0, f.of_run, may_end(f.fact)) for f in frames]
 
     def is_over(self, after: int) -> bool:
@@ -151,15 +151,15 @@ class LogSource:
         return self._services.log.head()
 
     def page(self, after: int) -> Page:
-        """Return stored frames; see Source."""
+        """Return stored frames; see FeedSource."""
         facts, _ = read_on(self._services.log, after, self._pages.limit)
         sees = self._access.seeing(self._principal)
         return self._pages.cut(
             [Sent(fact.position, server_sent_events.of_log(fact) if sees(fact) else b"") for fact in facts]
         )
 
-    def shown(self, frames: Sequence[Frame]) -> Sequence[Sent]:
-        """Return live frames; see Source."""
+    def shown(self, frames: Sequence[FeedFrame]) -> Sequence[Sent]:
+        """Return live frames; see FeedSource."""
         sees = self._access.seeing(self._principal)
         return [Sent(f.fact.position, f.of_log if sees(f.fact) else b"") for f in frames]
 

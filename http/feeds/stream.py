@@ -20,7 +20,7 @@ from ..request.access import Access
 from ..request.given import Given, Principal, Services, Subscription
 from ..request.problems import Unavailable, refusals
 from ..request.reading import NUMBER, only_once
-from .feed_sources import LogSource, Page, RunSource, Sent, Source, slices
+from .feed_sources import FeedSource, LogSource, Page, RunSource, Sent, slices
 
 Value = TypeVar("Value")
 _LOGGER = getLogger(__name__)
@@ -104,7 +104,9 @@ async def stream_log(
     return await _open(source, services, readers, last_event_id or after, request.auth)
 
 
-async def _open(source: Source, services: Services, readers: CapacityLimiter, given: str | None, may: May) -> Stream:
+async def _open(
+    source: FeedSource, services: Services, readers: CapacityLimiter, given: str | None, may: May
+) -> Stream:
     reader = Reader(source, services, readers, may)
     if not services.feed.admit(reader):
         raise TooManyFeeds
@@ -119,7 +121,7 @@ async def _open(source: Source, services: Services, readers: CapacityLimiter, gi
 class Reader:
     """One client's way through a feed: what is stored, then what is new."""
 
-    def __init__(self, source: Source, services: Services, readers: CapacityLimiter, may: May) -> None:
+    def __init__(self, source: FeedSource, services: Services, readers: CapacityLimiter, may: May) -> None:
         self._source = source
         self._may = may
         self._feed = services.feed

@@ -9,7 +9,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
-from ...application.commands.answer_agent import Resolved, Wanted, resolve_request, set_option
+from ...application.commands.answer_agent import Resolved, WantedAnswer, resolve_request, set_option
 from ...application.writer.caller import Answer
 from ...domain.event import Draft, Fact
 from ...domain.facts.asking import Scope
@@ -90,14 +90,14 @@ REFUSALS = refusals(403, 404, 409, 413, 422)
 @post("/api/runs/{run_id:str}/tool-approvals", status_code=200, sync_to_thread=True, responses=DECIDED | REFUSALS)
 def approve_tool(run_id: FromPath[str], data: JSONBody[ToolApproval], asking: Asks) -> Response[bytes]:
     """Let a tool call pass. A request that was decided before is answered with what was decided."""
-    wanted = Wanted(request_id=data.request_id, state="approved", scope=data.scope)
+    wanted = WantedAnswer(request_id=data.request_id, state="approved", scope=data.scope)
     return _decide(asking, run_id, wanted, _tool_told)
 
 
 @post("/api/runs/{run_id:str}/tool-denials", status_code=200, sync_to_thread=True, responses=DECIDED | REFUSALS)
 def deny_tool(run_id: FromPath[str], data: JSONBody[ToolDenial], asking: Asks) -> Response[bytes]:
     """Deny a tool call. A request that was decided before is answered with what was decided."""
-    return _decide(asking, run_id, Wanted(request_id=data.request_id, state="denied"), _tool_told)
+    return _decide(asking, run_id, WantedAnswer(request_id=data.request_id, state="denied"), _tool_told)
 
 
 @post("/api/runs/{run_id:str}/shell-approvals", status_code=200, sync_to_thread=True, responses=DECIDED | REFUSALS)
@@ -122,9 +122,9 @@ def answer(
     run_id: FromPath[str], request_id: FromPath[str], data: JSONBody[AnswerRequest], asking: Asks
 ) -> Response[bytes]:
     """Answer an agent's question; the first answer stands."""
-    wanted = Wanted(request_id=request_id, state="answered", words=data.answer)
+    wanted = WantedAnswer(request_id=request_id, state="answered", words=data.answer)
 
-    def told(found: Resolved, _: Wanted) -> Decided:
+    def told(found: Resolved, _: WantedAnswer) -> Decided:
         return Decided(run_id=found.run_id, request_id=found.request_id, answered=True)
 
     return _decide(asking, run_id, wanted, told)
@@ -158,17 +158,17 @@ def _command(asking: Asking, run_id: str, digest: str, state: Literal["approved"
     place = asking.access.run(asking.principal, run_id, change=True)
     _, request = find_command(asking.services.runs.run(place.root), digest, _child(place))
 
-    def told(found: Resolved, wanted: Wanted) -> Decided:
+    def told(found: Resolved, wanted: WantedAnswer) -> Decided:
         return _named(Decided(run_id=found.run_id, command_hash=digest), found, wanted)
 
-    return _decide(asking, run_id, Wanted(request_id=request.request_id, state=state), told)
+    return _decide(asking, run_id, WantedAnswer(request_id=request.request_id, state=state), told)
 
 
 def _child(place: RunPlace) -> str | None:
     return None if place.is_coordinator else place.run_id
 
 
-def _tool_told(found: Resolved, wanted: Wanted) -> Decided:
+def _tool_told(found: Resolved, wanted: WantedAnswer) -> Decided:
     decided = Decided(
         run_id=found.run_id,
         request_id=found.request_id,
@@ -179,13 +179,13 @@ def _tool_told(found: Resolved, wanted: Wanted) -> Decided:
     return _named(decided, found, wanted)
 
 
-def _named(decided: Decided, found: Resolved, wanted: Wanted) -> Decided:
+def _named(decided: Decided, found: Resolved, wanted: WantedAnswer) -> Decided:
     """Return the answer with the member that says whether it came as it was wanted."""
     return msgspec.structs.replace(decided, **{wanted.state: found.state == wanted.state})
 
 
 def _decide(
-    asking: Asking, run_id: str, wanted: Wanted, shown: Callable[[Resolved, Wanted], Decided]
+    asking: Asking, run_id: str, wanted: WantedAnswer, shown: Callable[[Resolved, WantedAnswer], Decided]
 ) -> Response[bytes]:
     """Carry a decision out, and tell what became of the request: whoever asks again is told the same."""
     place = asking.access.run(asking.principal, run_id, change=True)

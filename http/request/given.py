@@ -42,7 +42,7 @@ class Tokens(Protocol):
         ...
 
 
-class Frame(Protocol):
+class FeedFrame(Protocol):
     """One fact as it is sent on a feed, encoded at most once however many clients get it."""
 
     @property
@@ -69,7 +69,7 @@ class Subscription(Protocol):
         """Whether the client read too slowly: nothing more arrives, and what it did not take is dropped."""
         ...
 
-    def take(self) -> Sequence[Frame]:
+    def take(self) -> Sequence[FeedFrame]:
         """Return, and forget, what has arrived. Never blocks."""
         ...
 
@@ -86,7 +86,7 @@ class CommandTimer(Protocol):
         ...
 
 
-class Quarantined(Protocol):
+class SkippedFact(Protocol):
     """A fact that cannot be decoded; the feed goes on behind it."""
 
     @property
@@ -114,7 +114,7 @@ class Feed(Protocol):
         ...
 
     @property
-    def quarantined(self) -> Sequence[Quarantined]:
+    def quarantined(self) -> Sequence[SkippedFact]:
         """The facts that could not be decoded."""
         ...
 
@@ -146,7 +146,7 @@ class Feed(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ApiSettings:
     """The knobs of the API; tests turn some of them."""
 
     #: A comment line is sent on a silent feed this often.
@@ -192,7 +192,7 @@ class Services:
     receivers: Receivers
     feed: Feed
     data_dir: Path
-    settings: Settings = field(default_factory=Settings)
+    settings: ApiSettings = field(default_factory=ApiSettings)
     counts: Counts = field(default_factory=Counts)
     #: Whether wake-ups go between processes now; None where there is one process, or the others find out by polling.
     redis: Callable[[], RedisState | None] = lambda: None

@@ -8,7 +8,7 @@ from litestar import Request, Response, get
 from litestar.openapi.datastructures import ResponseSpec
 
 from ...application.ports.log import Alarm, LogTampered, LogUnavailable, Undecodable
-from ...application.views.project_views import QUARANTINE, Quarantined
+from ...application.views.project_views import QUARANTINE, QuarantinedStream
 from ...projections import held_runs
 from ...projections.catalogue import VIEWS
 from ..request.authentication import PUBLIC, principal_of
@@ -213,6 +213,6 @@ def quarantined(services: Services) -> list[QuarantinedRun]:
             found.setdefault(one.run or f"position {one.position}", changed)
     for view in VIEWS:
         for row in services.views.list(view.name, QUARANTINE, limit=MAX_PAGE):
-            one = msgspec.json.decode(row.body, type=Quarantined)
+            one = msgspec.json.decode(row.body, type=QuarantinedStream)
             found.setdefault(one.name, QuarantinedRun(name=one.name, position=one.position, reason=one.reason))
     return sorted(found.values(), key=lambda one: one.position)[:MAX_PAGE]

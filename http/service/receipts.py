@@ -7,7 +7,7 @@ from litestar import Request, Response, get
 from litestar.params import FromPath, QueryParameter
 
 from ...application.ports.proofs import ConsistencyProof, InclusionProof, LogKey, OutOfRange
-from ...application.ports.verdict import Verdict
+from ...application.ports.verdict import AuditVerdict
 from ...application.queries.receipt_detail import ReceiptDetail, receipt_detail
 from ...domain.facts.directive import directive_stream
 from ...domain.rejected import Invalid, NotFound
@@ -61,7 +61,7 @@ def show_receipt(
 
 
 @get("/api/runs/{run_id:str}/audit", sync_to_thread=True, responses=refusals(403, 404))
-def audit_run(run_id: FromPath[str], reading: Reads) -> Verdict:
+def audit_run(run_id: FromPath[str], reading: Reads) -> AuditVerdict:
     """
     Audit the facts of a coordinator's tree: clean, steered (with every correction) or tampered (with the first bad
     position). Whoever does not trust this service exports a bundle and verifies it elsewhere.

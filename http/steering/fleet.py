@@ -17,7 +17,7 @@ from ...projections import open_runs
 from ..request.idempotency import REPLAYED, Asks
 from ..request.problems import refusals
 from ..request.reading import Reads
-from .fleet_batch import Refused, batch_of, decoded, place, refuse_all_forbidden
+from .fleet_batch import NotSteered, batch_of, decoded, place, refuse_all_forbidden
 from .worker_steering import WorkerReceipt, as_command, with_effects
 
 
@@ -26,7 +26,7 @@ class FleetReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
     batch_id: str
     receipts: Sequence[WorkerReceipt]
-    refused: Sequence[Refused]
+    refused: Sequence[NotSteered]
 
 
 class UnderWay(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ class FleetSteerRequest(WorkerSteerRequest, kw_only=True, forbid_unknown_fields=
     selector: Selector | None = None
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
+class NotSteered(msgspec.Struct, frozen=True, kw_only=True):
     """A worker that was not steered, and why."""
 
     task_id: str
@@ -51,14 +51,14 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
     batch_id: str
     targets: tuple[Target, ...]
-    refused: tuple[Refused, ...]
+    refused: tuple[NotSteered, ...]
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the command to one worker: its receipt is on the log, or it was refused."""
 
     placed: Placed | None = None
-    refused: Refused | None = None
+    refused: NotSteered | None = None
     #: Whether that is what an earlier request with the same key came to.
     replayed: bool = False
 
@@ -67,7 +67,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """The stored answer to the command to one worker."""
 
     directiveId: str = ""
-    refused: Refused | None = None
+    refused: NotSteered | None = None
 
 
 def decoded(body: bytes) -> FleetSteerRequest:
@@ -124,7 +124,7 @@ def place(asking: Asking, target: Target, request: FleetSteerRequest, batch_id: 
     return Tried(placed=placed, refused=told.refused, replayed=replayed)
 
 
-def refuse_all_forbidden(refused: Sequence[Refused]) -> None:
+def refuse_all_forbidden(refused: Sequence[NotSteered]) -> None:
     """Refuse the whole command when whoever asks may steer none of its workers. Raises Forbidden."""
     if refused and all(found.status == Forbidden.status for found in refused):
         raise Forbidden(refused[0].message)
@@ -133,7 +133,7 @@ def refuse_all_forbidden(refused: Sequence[Refused]) -> None:
 def _found(asking: Asking, request: FleetSteerRequest) -> Batch:
     """Return whom the command is for now, each worker once however often and by which names it is asked for."""
     targets: dict[str, Target] = {}
-    refused: list[Refused] = []
+    refused: list[NotSteered] = []
     for task_id in dict.fromkeys(request.tasks if request.selector is None else _selected(asking, request.selector)):
         try:
             target = target_of(asking, task_id)
@@ -147,8 +147,8 @@ def _found(asking: Asking, request: FleetSteerRequest) -> Batch:
     return Batch(batch_id=str(uuid4()), targets=tuple(targets.values()), refused=tuple(refused))
 
 
-def _told(task_id: str, refusal: Rejected) -> Refused:
-    return Refused(
+def _told(task_id: str, refusal: Rejected) -> NotSteered:
+    return NotSteered(
         task_id=task_id,
         status=refusal.status,
         error=refusal.code,

@@ -17,7 +17,7 @@ from ...adapters.log.proofs import StoredProofs, hmac_keys_of
 from ...adapters.log.receipt import MAX_RECEIPT_BYTES, check_receipt, receipt_of_directive
 from ...adapters.log_format.entry import Unreadable
 from ...adapters.log_format.signed_note import NoteInvalid, parse_checkpoint
-from ...application.ports.verdict import CHAIN, Finding, Verdict
+from ...application.ports.verdict import CHAIN, AuditVerdict, Finding
 from ..output import note, plain, print_json
 from ..refused import Refused
 from ..serving.data_dir import alone_in
@@ -209,12 +209,12 @@ def accept(data: Path | None) -> None:
     note("Then start every replica again." if settings.database else "Then start the service again.")
 
 
-def _receipt_in(path: Path, key: str) -> Verdict:
+def _receipt_in(path: Path, key: str) -> AuditVerdict:
     try:
         with path.open("rb") as file:
             return check_receipt(file.read(MAX_RECEIPT_BYTES), key)
     except OSError as error:
-        return Verdict(verdict="unchecked", finding=Finding(reason=f"{path} cannot be read: {error.strerror}"))
+        return AuditVerdict(verdict="unchecked", finding=Finding(reason=f"{path} cannot be read: {error.strerror}"))
 
 
 def _size(bundle: Path) -> int | None:
@@ -232,10 +232,10 @@ def _unchecked(as_json: bool) -> Generator[None]:
     try:
         yield
     except Refused as error:
-        _end(Verdict(verdict="unchecked", finding=Finding(reason=error.message)), as_json)
+        _end(AuditVerdict(verdict="unchecked", finding=Finding(reason=error.message)), as_json)
 
 
-def _end(verdict: Verdict, as_json: bool, code: int | None = None) -> NoReturn:
+def _end(verdict: AuditVerdict, as_json: bool, code: int | None = None) -> NoReturn:
     if as_json:
         print_json(verdict)
     else:
@@ -244,7 +244,7 @@ def _end(verdict: Verdict, as_json: bool, code: int | None = None) -> NoReturn:
     sys.exit(verdict.exit_code if code is None else code)
 
 
-def in_lines(verdict: Verdict) -> list[str]:
+def in_lines(verdict: AuditVerdict) -> list[str]:
     """Return a verdict for people: whose word it rests on comes before what it is."""
     lines = [f"This rests on {verdict.rests_on}."] if verdict.rests_on else []
     lines += [verdict.verdict, *_finding_lines(verdict.finding)]

@@ -36,7 +36,7 @@ from ...adapters.stores.postgres_views import PostgresViews
 from ...adapters.stores.sqlite_log import SqliteRecorder, open_datastore
 from ...adapters.stores.sqlite_views import SqliteViews
 from ...application.ports.log import LogUnavailable, Proposal, Stored, Tell
-from ...application.ports.verdict import Finding, Verdict, rests_on
+from ...application.ports.verdict import AuditVerdict, Finding, rests_on
 from ...application.views.check_views import check
 from ...domain.kinds.catalogue import CATALOGUE
 from ...projections.catalogue import VIEWS
@@ -95,7 +95,9 @@ def keeping(settings: Settings) -> Generator[tuple[AnyRecorder, Keyring, Checkpo
         recorder.close()
 
 
-def audit_data(settings: Settings, pins: Sequence[str], keys: Sequence[str], hmac_keys: Mapping[str, bytes]) -> Verdict:
+def audit_data(
+    settings: Settings, pins: Sequence[str], keys: Sequence[str], hmac_keys: Mapping[str, bytes]
+) -> AuditVerdict:
     """
     Return the verdict on a store, and on the views beside it. Raises Refused when it is not to be reached.
 
@@ -115,7 +117,7 @@ def audit_data(settings: Settings, pins: Sequence[str], keys: Sequence[str], hma
         return _without_log(settings, pinned, error.message)
 
 
-def _without_log(settings: Settings, pinned: int, reason: str) -> Verdict:
+def _without_log(settings: Settings, pinned: int, reason: str) -> AuditVerdict:
     """Return the verdict where no log is, though somebody pinned one; a directory that is not there may be the wrong one."""
     finding = Finding(
         reason=f"{reason} A log of {pinned} facts was pinned.",
@@ -125,7 +127,7 @@ def _without_log(settings: Settings, pinned: int, reason: str) -> Verdict:
         expected=str(pinned),
         actual="0",
     )
-    return Verdict(
+    return AuditVerdict(
         rests_on=rests_on(has_pin=True, has_key=False),
         verdict="tampered" if settings.data.is_dir() else "unchecked",
         pinned=True,
@@ -203,7 +205,7 @@ class NobodyWrites:
         """Nothing waits here."""
 
 
-def _with_views(settings: Settings, recorder: AnyRecorder, ring: Keyring | None, verdict: Verdict) -> Verdict:
+def _with_views(settings: Settings, recorder: AnyRecorder, ring: Keyring | None, verdict: AuditVerdict) -> AuditVerdict:
     """Fold the facts again, and compare with the views as far as these are; a view that is not there is no fault."""
     path = settings.data / "views.db"
     if not settings.database and not path.exists():

@@ -35,7 +35,7 @@ REACH_SECONDS = 5
 LEAST_GIT = (2, 39)
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """What one look came to. `ok` None: nothing is wrong, and something could be better."""
 
     name: str
@@ -61,10 +61,10 @@ def command(data: Path | None, agents_file: Path | None, as_json: bool) -> None:
         raise Refused(f"{', '.join(failed)}: see above.")
 
 
-def examine(settings: Settings, agents_file: Path | None) -> Iterator[Finding]:
+def examine(settings: Settings, agents_file: Path | None) -> Iterator[Diagnosis]:
     """Look at everything; no look changes anything but that it makes the data directory."""
-    yield Finding(name="python", ok=sys.version_info >= (3, 11), detail=platform.python_version())
-    yield Finding(
+    yield Diagnosis(name="python", ok=sys.version_info >= (3, 11), detail=platform.python_version())
+    yield Diagnosis(
         name="processes",
         ok=Path("/proc/self/stat").exists() and hasattr(os, "pidfd_open"),
         detail="agents are kept by means of /proc and pidfds (Linux)",
@@ -99,11 +99,11 @@ def _git() -> str:
     return f"{git}, {found[0]}"
 
 
-def _attempt(name: str, look: Callable[[], str]) -> Finding:
+def _attempt(name: str, look: Callable[[], str]) -> Diagnosis:
     try:
-        return Finding(name=name, ok=True, detail=look())
+        return Diagnosis(name=name, ok=True, detail=look())
     except Refused as refused:
-        return Finding(name=name, ok=False, detail=refused.message)
+        return Diagnosis(name=name, ok=False, detail=refused.message)
 
 
 def _data_dir(settings: Settings) -> str:
@@ -166,13 +166,13 @@ def _redis(url: str) -> str:
     return "answers"
 
 
-def _agents(settings: Settings, agents_file: Path | None) -> Iterator[Finding]:
+def _agents(settings: Settings, agents_file: Path | None) -> Iterator[Diagnosis]:
     try:
         agents = agents_shown(settings, agents_file)
     except Refused as refused:
-        yield Finding(name="agents", ok=False, detail=refused.message)
+        yield Diagnosis(name="agents", ok=False, detail=refused.message)
         return
     for agent in agents:
         missing = False if agent.is_default else None
         detail = agent.command[0] if agent.installed else f"{agent.command[0]} is not on PATH"
-        yield Finding(name=f"agent {agent.name}", ok=True if agent.installed else missing, detail=detail)
+        yield Diagnosis(name=f"agent {agent.name}", ok=True if agent.installed else missing, detail=detail)

@@ -11,7 +11,7 @@ from ...adapters.audit.store import WholeLog
 from ...adapters.log.proofs import hmac_keys_of
 from ...adapters.stores.memory import MemoryWakeups
 from ...application.ports.log import LogUnavailable
-from ...application.views.check_views import Checked, check
+from ...application.views.check_views import ViewCheck, check
 from ...application.views.project_views import catch_up, rebuild
 from ...projections.catalogue import VIEWS
 from ..output import print_json, print_table
@@ -89,7 +89,7 @@ def _compared(stores: Stores) -> list[Outcome]:
         return [_outcome(checked) for checked in check(stores.views, stores.log, VIEWS, scratch)]
 
 
-def _outcome(checked: Checked) -> Outcome:
+def _outcome(checked: ViewCheck) -> Outcome:
     return Outcome(
         view=checked.view,
         version=checked.version,

@@ -30,7 +30,7 @@ TIDY_SECONDS = 30.0
 STUCK = frozenset({"coordinator.assembly_blocked", "coordinator.assembly_merge_failed", "coordinator.assembly_failed"})
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ShownEntry(msgspec.Struct, frozen=True):
     """What the demo looks at of an element of the whole log's feed."""
 
     type: str
@@ -104,7 +104,7 @@ def orchestrate(client: Client, repository: Path) -> str:
 def _watch(client: Client, run_id: str, shown: Screen) -> None:
     names: dict[str | None, str] = {run_id: "coordinator"}
     for event in client.follow("/api/events/stream"):
-        entry = msgspec.json.decode(event.data, type=Entry)
+        entry = msgspec.json.decode(event.data, type=ShownEntry)
         if entry.root != run_id:
             continue
         if entry.type == "run.started":

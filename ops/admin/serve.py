@@ -22,7 +22,7 @@ from ..interpreter import tune
 from ..output import print_json
 from ..refused import Refused
 from ..serving.agent_places import files_wanted, room_for_agents
-from ..serving.connections import GuardedServer, Limits
+from ..serving.connections import ClientLimits, GuardedServer
 from ..serving.data_dir import alone_in, prepare_data_dir
 from ..serving.driving import Role
 from ..serving.logs import configure_logs
@@ -149,7 +149,7 @@ def run(service: Service, listener: socket.socket, on_started: Callable[[], None
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    limits = Limits(connections=service.max_feeds + OTHER_CONNECTIONS)
+    limits = ClientLimits(connections=service.max_feeds + OTHER_CONNECTIONS)
     Server(config, limits, on_started, service).run(sockets=[listener])
 
 
@@ -157,7 +157,7 @@ class Server(GuardedServer):
     """uvicorn, telling when it has started, draining before it ends, and ending the feeds before it waits for requests."""
 
     def __init__(
-        self, config: uvicorn.Config, limits: Limits, on_started: Callable[[], None], service: Service
+        self, config: uvicorn.Config, limits: ClientLimits, on_started: Callable[[], None], service: Service
     ) -> None:
         super().__init__(config, limits)
         self._on_started = on_started

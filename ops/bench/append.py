@@ -98,7 +98,7 @@ def chained(recorder: Recorder, clock: Clock) -> ChainOnly:
     return ChainOnly()
 
 
-class Round(NamedTuple):
+class AppendRound(NamedTuple):
     """One round's outcome."""
 
     rate: float
@@ -141,7 +141,7 @@ def flushing(save: Save, path: Path) -> Save:
     return save_and_flush
 
 
-def measure(save: Save, callers: int, seconds: float, names: Iterator[int]) -> Round:
+def measure(save: Save, callers: int, seconds: float, names: Iterator[int]) -> AppendRound:
     """Let *callers* threads save as fast as they can for *seconds*."""
     spent: list[list[float]] = [[] for _ in range(callers)]
     start = threading.Barrier(callers + 1)
@@ -162,7 +162,7 @@ def measure(save: Save, callers: int, seconds: float, names: Iterator[int]) -> R
         thread.join()
     took = time.perf_counter() - began
     every = sorted(itertools.chain.from_iterable(spent))
-    return Round(len(every) / took, every[len(every) // 2] * 1000, every[int(len(every) * 0.99)] * 1000)
+    return AppendRound(len(every) / took, every[len(every) // 2] * 1000, every[int(len(every) * 0.99)] * 1000)
 
 
 @contextmanager
@@ -236,9 +236,9 @@ def make_schema(url: str, name: str) -> None:
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(name)))
 
 
-def medians(rounds: list[Round]) -> Round:
+def medians(rounds: list[AppendRound]) -> AppendRound:
     """Return the median of each measure."""
-    return Round(*(statistics.median(values) for values in zip(*rounds, strict=True)))
+    return AppendRound(*(statistics.median(values) for values in zip(*rounds, strict=True)))
 
 
 def main() -> int:
@@ -258,7 +258,7 @@ def main() -> int:
             contestants = opened(stack, store, url, home)
             for callers in given.callers:
                 asked = {name: save for name, save in contestants.items() if name != FLOOR or callers == 1}
-                rounds: dict[str, list[Round]] = {name: [] for name in asked}
+                rounds: dict[str, list[AppendRound]] = {name: [] for name in asked}
                 for _, (name, save) in itertools.product(range(given.rounds), asked.items()):
                     rounds[name].append(measure(save, callers, given.seconds, names))
                 results = {name: medians(found) for name, found in rounds.items()}

@@ -44,7 +44,7 @@ PATIENCE_SECONDS = 120.0
 MADE = re.compile(rb"at=(\d{19})")
 
 
-class Round(NamedTuple):
+class FeedRound(NamedTuple):
     """What one contestant did with so many subscribers."""
 
     deliveries_per_second: float
@@ -57,7 +57,7 @@ class Round(NamedTuple):
     kib_per_subscriber: float
 
 
-class Subscriber(asyncio.Protocol):
+class CountingSubscriber(asyncio.Protocol):
     """One connection: it counts frames, and on demand how long each was on its way."""
 
     def __init__(self, crowd: "Crowd", request: bytes) -> None:
@@ -97,12 +97,12 @@ class Crowd:
         assert process.stdin is not None
         assert process.stdout is not None
         self._orders, self._said = process.stdin, process.stdout
-        self.here: set[Subscriber] = set()
+        self.here: set[CountingSubscriber] = set()
         self.count = 0
         self.lost = 0
         self.delays: list[int] = []
 
-    def greeted(self, subscriber: Subscriber) -> None:
+    def greeted(self, subscriber: CountingSubscriber) -> None:
         """Take note of who has an answer."""
         self.here.add(subscriber)
 
@@ -123,7 +123,7 @@ class Crowd:
         for start in range(0, size, OPENING):
             upto = min(size, start + OPENING)
             connecting = (
-                loop.create_connection(lambda: Subscriber(self, request), url.host, url.port or 0)
+                loop.create_connection(lambda: CountingSubscriber(self, request), url.host, url.port or 0)
                 for _ in range(start, upto)
             )
             await asyncio.gather(*connecting)
@@ -153,7 +153,7 @@ class Crowd:
             await asyncio.sleep(0.002)
 
 
-async def measure(contestant: str, size: int) -> Round:
+async def measure(contestant: str, size: int) -> FeedRound:
     """Return what a contestant does for so many subscribers, in a process that is started for it."""
     command = [sys.executable, "-P", str(Path(__file__).with_name("feed_contestants.py")), contestant]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:  # noqa: ASYNC220 - nothing else runs yet
@@ -174,7 +174,7 @@ async def measure(contestant: str, size: int) -> Round:
         used.append(processor_seconds(process.pid))
         await crowd.leave()
         process.communicate()
-    return Round(
+    return FeedRound(
         deliveries_per_second=frames * size / took,
         p50_milliseconds=delays[len(delays) // 2],
         p99_milliseconds=delays[int(len(delays) * 0.99)],
@@ -212,18 +212,18 @@ def main() -> int:
     columns = ("deliveries/s", "frames/s", "p50 ms", "p99 ms", "µs paced", "µs burst", "KiB each")
     print(f"{'subscribers':>11}{'':>7}" + "".join(f"{column:>13}" for column in columns))
     for size in given.subscribers:
-        rounds: dict[str, list[Round]] = {name: [] for name in CONTESTANTS}
+        rounds: dict[str, list[FeedRound]] = {name: [] for name in CONTESTANTS}
         for _ in range(given.rounds):
             for name in CONTESTANTS:
                 rounds[name].append(uvloop.run(measure(name, size)))
-        medians = {name: Round(*(statistics.median(v) for v in zip(*r, strict=True))) for name, r in rounds.items()}
+        medians = {name: FeedRound(*(statistics.median(v) for v in zip(*r, strict=True))) for name, r in rounds.items()}
         for name, found in medians.items():
             print_row(size, name, found)
-        print_row(size, "ratio", Round(*(ours / bare for ours, bare in zip(*medians.values(), strict=True))))
+        print_row(size, "ratio", FeedRound(*(ours / bare for ours, bare in zip(*medians.values(), strict=True))))
     return 0
 
 
-def print_row(size: int, name: str, found: Round) -> None:
+def print_row(size: int, name: str, found: FeedRound) -> None:
     """Print one line of the table."""
     rate, *rest = found
     figures = (rate, rate if name == "ratio" else rate / size, *rest)

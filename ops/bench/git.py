@@ -269,17 +269,17 @@ SIDES: dict[str, Callable[[Path], Side]] = {"ours": Ours, "git": PlainGit}
 # Measuring
 
 
-class Cost(NamedTuple):
+class StepCost(NamedTuple):
     """How long something took, and what a processor had to do for it."""
 
     seconds: float
     processor_seconds: float
 
 
-class Round(NamedTuple):
+class GitRound(NamedTuple):
     """What the steps of one round took, by their names, and the tree that `main` ended with."""
 
-    costs: dict[str, list[Cost]]
+    costs: dict[str, list[StepCost]]
     tree: str
 
 
@@ -287,7 +287,7 @@ class Stopwatch:
     """What each step took, by its name."""
 
     def __init__(self) -> None:
-        self.costs: dict[str, list[Cost]] = {step: [] for step in STEPS}
+        self.costs: dict[str, list[StepCost]] = {step: [] for step in STEPS}
 
     @contextmanager
     def of(self, step: str) -> Generator[None]:
@@ -296,13 +296,15 @@ class Stopwatch:
         began = now()
         yield
         ended = now()
-        self.costs[step].append(Cost(ended.seconds - began.seconds, ended.processor_seconds - began.processor_seconds))
+        self.costs[step].append(
+            StepCost(ended.seconds - began.seconds, ended.processor_seconds - began.processor_seconds)
+        )
 
 
-def now() -> Cost:
+def now() -> StepCost:
     """Return the time, and what processors have done so far for this process and for those that it has seen end."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return Cost(time.perf_counter(), sum(usage.ru_utime + usage.ru_stime for usage in used))
+    return StepCost(time.perf_counter(), sum(usage.ru_utime + usage.ru_stime for usage in used))
 
 
 def touch(workplace: Path, names: Sequence[str], *, at_the_end: bool) -> None:
@@ -321,7 +323,7 @@ def touched(repository: Path) -> tuple[list[str], list[str]]:
     return spread[:TOUCHED], spread[TOUCHED - TOUCHED_BY_BOTH :]
 
 
-def take_through(side: Side, repository: Path, home: Path, changed: tuple[list[str], list[str]]) -> Round:
+def take_through(side: Side, repository: Path, home: Path, changed: tuple[list[str], list[str]]) -> GitRound:
     """Take a fresh repository through what a run does, in which two children change these files."""
     base = git(repository, "rev-parse", "main")
     first, second = home / "first", home / "second"
@@ -344,14 +346,14 @@ def take_through(side: Side, repository: Path, home: Path, changed: tuple[list[s
         side.remove(second)
     if git(repository, "status", "--porcelain"):
         raise SystemExit(f"{type(side).__name__} left a checkout that is not clean")
-    return Round(watch.costs, git(repository, "rev-parse", "main^{tree}"))
+    return GitRound(watch.costs, git(repository, "rev-parse", "main^{tree}"))
 
 
 def measure(
     template: Path, changed: tuple[list[str], list[str]], names: Sequence[str], rounds: int, home: Path
-) -> dict[str, list[Round]]:
+) -> dict[str, list[GitRound]]:
     """Take clones of a repository through a run on each side, in turns, and the other one first each time."""
-    results: dict[str, list[Round]] = {name: [] for name in names}
+    results: dict[str, list[GitRound]] = {name: [] for name in names}
     for number in range(rounds):
         for name in names if number % 2 == 0 else reversed(names):
             place = home / "round"
@@ -364,12 +366,14 @@ def measure(
     return results
 
 
-def median(rounds: Sequence[Round], step: str) -> Cost:
+def median(rounds: Sequence[GitRound], step: str) -> StepCost:
     """Return the medians of what a step took."""
-    return Cost(*map(statistics.median, zip(*(cost for found in rounds for cost in found.costs[step]), strict=True)))
+    return StepCost(
+        *map(statistics.median, zip(*(cost for found in rounds for cost in found.costs[step]), strict=True))
+    )
 
 
-def print_rows(name: str, results: dict[str, list[Round]]) -> None:
+def print_rows(name: str, results: dict[str, list[GitRound]]) -> None:
     """Print what each step took; a side that was not asked for has no figure."""
     for step in STEPS:
         took = {side: median(rounds, step) for side, rounds in results.items()}

@@ -44,7 +44,7 @@ PAGES = (
 )
 
 
-class Cost(NamedTuple):
+class AppendCost(NamedTuple):
     """What one append costs."""
 
     statements: float
@@ -62,17 +62,17 @@ def fill(log: StoredLog, upto: int) -> None:
         )
 
 
-def cost(log: StoredLog, statements: Callable[[], int], pages: Callable[[], int]) -> Cost:
+def cost(log: StoredLog, statements: Callable[[], int], pages: Callable[[], int]) -> AppendCost:
     """Return what one append costs: the least of ROUNDS, over COUNTED of them each."""
     save = ours(log)
     save(f"warm-{log.head()}")
-    rounds: list[Cost] = []
+    rounds: list[AppendCost] = []
     for _ in range(ROUNDS):
         head, before = log.head(), (statements(), pages())
         for n in range(COUNTED):
             save(f"counted-{head}-{n}")
         after = statements(), pages()
-        rounds.append(Cost((after[0] - before[0]) / COUNTED, (after[1] - before[1]) / COUNTED))
+        rounds.append(AppendCost((after[0] - before[0]) / COUNTED, (after[1] - before[1]) / COUNTED))
     # What a server's housekeeping touches meanwhile is counted, too, but not in every round.
     return min(rounds, key=lambda found: found.pages)
 
@@ -135,7 +135,7 @@ def main() -> int:
                 log = PostgresLog(url, catalogue, seal=seal)
                 counts = on_postgres(log)
             stack.callback(log.close)
-            costs: list[Cost] = []
+            costs: list[AppendCost] = []
             for facts in (SMALL, given.facts):
                 fill(log, facts)
                 costs.append(cost(log, *counts))

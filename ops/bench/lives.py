@@ -10,7 +10,7 @@ from uuid import uuid4
 import msgspec
 
 from steersman.adapters.clock import SYSTEM_CLOCK
-from steersman.adapters.log.numbering import Numbering, Wanted
+from steersman.adapters.log.numbering import BatchNeeds, Numbering
 from steersman.adapters.log.recorder import Recorder
 from steersman.adapters.log.sealing import Sealing
 from steersman.adapters.log_format.event_codec import Encoded, EventCodec
@@ -206,7 +206,7 @@ def _commit(recorder: Recorder, sealing: Sealing, facts: Sequence[Encoded]) -> N
     now = datetime.now(UTC)
     append = Append(drafts=(), expected={}, at=now, principal="service", command_id=str(uuid4()))
     with recorder.transaction() as transaction:
-        numbering = Numbering(transaction.known(Wanted(), ""), lambda wanted: transaction.known(wanted, ""))
+        numbering = Numbering(transaction.known(BatchNeeds(), ""), lambda wanted: transaction.known(wanted, ""))
         numbering.add(append, numbering.place(append, facts))
         numbered = numbering.finish()
         sealing.seal(numbered)

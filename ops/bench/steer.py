@@ -75,7 +75,7 @@ class Contestant(NamedTuple):
     other: str = ""
 
 
-class Round(NamedTuple):
+class SteerRound(NamedTuple):
     """One measurement."""
 
     rate: float
@@ -103,7 +103,7 @@ def main() -> int:
     with ExitStack() as stack:
         url = stack.enter_context(postgres()) if "postgres" in given.store else ""
         for store, callers in itertools.product(given.store, given.callers):
-            rounds: dict[str, list[Round]] = {}
+            rounds: dict[str, list[SteerRound]] = {}
             for _, name in itertools.product(range(given.rounds), ("limit", "ours")):
                 if given.only in (None, name):
                     room = int((given.seconds + WARM_UP_SECONDS + 1) * min(given.room, 900 * callers))
@@ -119,7 +119,7 @@ def main() -> int:
     return 0
 
 
-def measure(contestant: Contestant, callers: int, seconds: float) -> Round:
+def measure(contestant: Contestant, callers: int, seconds: float) -> SteerRound:
     """Let so many callers send commands as fast as they are answered; return what came of it."""
     calls: list[tuple[float, float]] = []
     idle = asyncio.run(reads(contestant, time.perf_counter() + WARM_UP_SECONDS))
@@ -145,7 +145,7 @@ def measure(contestant: Contestant, callers: int, seconds: float) -> Round:
     inside = [took for ended, took in calls if opens <= ended <= closes]
     late = sorted(took for ended, took in calls if ended >= opens)
     (cpu, (facts, batches)), (cpu_then, (facts_then, batches_then)) = marks
-    return Round(
+    return SteerRound(
         rate=len(inside) / seconds,
         p50_ms=late[len(late) // 2] * 1_000,
         p99_ms=late[int(len(late) * 0.99)] * 1_000,

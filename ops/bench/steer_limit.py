@@ -27,7 +27,7 @@ import uvicorn
 from litestar import Litestar, Request, Response, post
 
 from steersman.adapters.clock import SYSTEM_CLOCK
-from steersman.adapters.log.numbering import Numbering, Wanted
+from steersman.adapters.log.numbering import BatchNeeds, Numbering
 from steersman.adapters.log.opening import sealed_by
 from steersman.adapters.log_format.checkpoint_file import CheckpointFile
 from steersman.adapters.log_format.event_codec import Encoded, StoredText
@@ -40,10 +40,10 @@ from steersman.domain.event import Event
 MAX_BATCH = 256
 USERS = {"operator": "bench"}
 
-Waiting = tuple["asyncio.Future[bytes]", asyncio.AbstractEventLoop, tuple[str, str, str, bytes, "Command"]]
+Waiting = tuple["asyncio.Future[bytes]", asyncio.AbstractEventLoop, tuple[str, str, str, bytes, "LimitCommand"]]
 
 
-class Command(msgspec.Struct):
+class LimitCommand(msgspec.Struct):
     """What is sent."""
 
     kind: str
@@ -96,7 +96,7 @@ class Writer(Thread):
             now = datetime.now(UTC).isoformat(timespec="microseconds")
             with self.recorder.transaction() as transaction:
                 known = transaction.known(
-                    Wanted(answers=[("bench", "POST", asked[0], asked[2]) for *_, asked in batch]), ""
+                    BatchNeeds(answers=[("bench", "POST", asked[0], asked[2]) for *_, asked in batch]), ""
                 )
                 known.streams, known.runs, known.roots = numbers["streams"], numbers["runs"], numbers["roots"]
                 numbering = Numbering(known, lambda _, known=known: known)
@@ -108,7 +108,7 @@ class Writer(Thread):
             told = [(waiting[0], answer) for waiting, answer in zip(batch, answers, strict=True)]
             batch[0][1].call_soon_threadsafe(lambda told=told: [f.set_result(a) for f, a in told if not f.done()])
 
-    def take(self, numbering: Numbering, task: str, user: str, key: str, body: bytes, command: Command) -> bytes:
+    def take(self, numbering: Numbering, task: str, user: str, key: str, body: bytes, command: LimitCommand) -> bytes:
         """Make a command part of the batch; return its answer."""
         directive_id, salt, words = str(uuid.uuid4()), uuid.uuid4().bytes, command.guidance.encode()
         text = StoredText(sha256(salt + words).hexdigest(), salt, words)
@@ -154,7 +154,7 @@ def main() -> None:
         user = USERS[request.headers["authorization"].removeprefix("Bearer ")]
         body = await request.body()
         key = request.headers.get("idempotency-key", "")
-        answer = await writer.submit(task_id, user, key, body, msgspec.json.decode(body, type=Command))
+        answer = await writer.submit(task_id, user, key, body, msgspec.json.decode(body, type=LimitCommand))
         return Response(answer, status_code=201, media_type="application/json")
 
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -24,7 +24,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from .campaign import Campaign, Options
+from .campaign import Campaign, CampaignOptions
 from .outside import Postgres, Redis
 from .verdict import judge, write_logs
 
@@ -34,7 +34,7 @@ SHOWN = 20
 def main() -> int:
     """Run a campaign for each seed; return 0 if no invariant was violated in any."""
     parser = argparse.ArgumentParser(prog="chaos", description="Hurt a service, and check what it has kept.")
-    defaults = Options()
+    defaults = CampaignOptions()
     parser.add_argument("--replicas", type=int, default=defaults.replicas)
     parser.add_argument("--orchestrations", type=int, default=defaults.orchestrations)
     parser.add_argument("--steers", type=int, default=defaults.steers)
@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, action="append", help="may be given several times [default: 1]")
     parser.add_argument("--keep", action="store_true", help="keep data, logs and repositories, also of a success")
     given = parser.parse_args()
-    options = Options(given.replicas, given.orchestrations, given.steers, given.faults)
+    options = CampaignOptions(given.replicas, given.orchestrations, given.steers, given.faults)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     failed: list[int] = []
     for seed in given.seed or [1]:
@@ -52,7 +52,7 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def run(seed: int, options: Options, *, keep: bool) -> bool:
+def run(seed: int, options: CampaignOptions, *, keep: bool) -> bool:
     """Run one campaign and tell of it; return whether nothing is wrong."""
     began = time.monotonic()
     home = Path(tempfile.mkdtemp(prefix=f"steersman-chaos-{seed}-"))

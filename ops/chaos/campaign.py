@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .client import Client, Unanswered
+from .client import ReplicaClient, Unanswered
 from .disks import mounted
 from .facts import Acknowledged
 from .faults import Faults
@@ -21,7 +21,7 @@ from .replicas import Replica, Replicas
 from .scene import look, make_data, make_project, make_repository, steersman
 from .settle import settle
 from .steers import Steer, choose
-from .subscribers import Subscriber
+from .subscribers import RunSubscriber
 from .work import orchestration
 
 STEERERS = 6
@@ -35,7 +35,7 @@ SUBSCRIBERS_OF_A_RUN = 2
 REPOSITORIES = 3
 
 
-class Options(NamedTuple):
+class CampaignOptions(NamedTuple):
     """How much is done."""
 
     replicas: int = 3
@@ -47,7 +47,7 @@ class Options(NamedTuple):
 class Campaign:
     """Everything that happens from one seed. Afterwards its fields say what was done, and what was answered."""
 
-    def __init__(self, seed: int, options: Options, postgres: Postgres, cache: Redis, home: Path) -> None:
+    def __init__(self, seed: int, options: CampaignOptions, postgres: Postgres, cache: Redis, home: Path) -> None:
         self.seed = seed
         self.options = options
         self.home = home
@@ -69,7 +69,7 @@ class Campaign:
         self.faults = Faults(self.replicas, postgres, cache, self.repositories, self.data, STALE_SECONDS, self.disks)
         self.runs: list[str] = []
         self.goals: list[str] = []
-        self.subscribers: list[Subscriber] = []
+        self.subscribers: list[RunSubscriber] = []
         self.acknowledged: list[Acknowledged] = []
         self.sent: list[str] = []
         #: Approvals and refusals that were acknowledged, as (run, verb).
@@ -82,7 +82,7 @@ class Campaign:
         self._lock = threading.Lock()
         self._pace = Pace(options.orchestrations, options.steers, options.faults)
 
-    def run(self, note: Callable[[str], None]) -> Client:
+    def run(self, note: Callable[[str], None]) -> ReplicaClient:
         """Do everything; on return all is at rest, and the replicas still serve. Returns a client of theirs."""
         self.replicas.start()
         self.histories.start()
@@ -91,7 +91,7 @@ class Campaign:
         )
         issued.check_returncode()
         self.token = issued.stdout.strip()
-        self.client = Client(self.urls, self.token)
+        self.client = ReplicaClient(self.urls, self.token)
         self.pin = self.home / "checkpoint.txt"
         self.projects = [
             make_project(self.client, repository, builds=n == 0, chance=self._chance("project", n))
@@ -141,7 +141,7 @@ class Campaign:
 
     def _subscribe(self, run_id: str, root: str, number: int) -> None:
         name = f"subscriber {number} of {run_id}"
-        subscriber = Subscriber(name, run_id, root, self._ports, self.token, f"{self.seed}/{name}")
+        subscriber = RunSubscriber(name, run_id, root, self._ports, self.token, f"{self.seed}/{name}")
         with self._lock:
             self.subscribers.append(subscriber)
         subscriber.start()

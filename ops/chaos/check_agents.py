@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 
 from .agent import NOT_ALONE
-from .facts import Entry, Violation
+from .facts import SeenFact, Violation
 
 
-def one_agent_in_each_workplace(facts: Iterable[Entry]) -> list[Violation]:
+def one_agent_in_each_workplace(facts: Iterable[SeenFact]) -> list[Violation]:
     """No agent found another live one in its workplace (see agent.py, which looks, and says so in its last words)."""
     return [
         Violation(

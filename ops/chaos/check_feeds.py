@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from .facts import Violation
 
 
-class Frame(NamedTuple):
+class SeenFrame(NamedTuple):
     """One frame of a feed, as it came over the wire."""
 
     id: int
@@ -16,7 +16,7 @@ class Frame(NamedTuple):
 
 
 def subscribers_saw_the_log(
-    run_id: str, root: str, events: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[Frame]]
+    run_id: str, root: str, events: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[SeenFrame]]
 ) -> list[Violation]:
     """
     Every subscriber's frames, put together over all its connections, are the run's events.

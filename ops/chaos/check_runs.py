@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from .facts import Entry, Violation, by_root, of_type
+from .facts import SeenFact, Violation, by_root, of_type
 
 STARTED = "coordinator.started"
 GATE = "coordinator.assembly_review_requested"
@@ -60,7 +60,7 @@ CHILD_ENDS = frozenset({"run.assemble_ready", "run.completed", "run.failed", "ru
 
 
 def every_run_is_started_once(
-    facts: Iterable[Entry], acknowledged: Sequence[str], goals: Sequence[str]
+    facts: Iterable[SeenFact], acknowledged: Sequence[str], goals: Sequence[str]
 ) -> list[Violation]:
     """Each acknowledged run is there; each goal that was sent, acknowledged or not, has at most one run."""
     started = list(of_type(facts, STARTED))
@@ -78,7 +78,7 @@ def every_run_is_started_once(
     return found
 
 
-def acknowledged_decisions_are_stored(facts: Iterable[Entry], told: Iterable[tuple[str, str]]) -> list[Violation]:
+def acknowledged_decisions_are_stored(facts: Iterable[SeenFact], told: Iterable[tuple[str, str]]) -> list[Violation]:
     """Every approval and every refusal that was acknowledged, as (run, verb), is on its run's log."""
     verbs = {APPROVED: "approve", DECLINED: "decline"}
     stored = Counter((fact.root, verbs[fact.type]) for fact in of_type(facts, *verbs))
@@ -93,7 +93,7 @@ def acknowledged_decisions_are_stored(facts: Iterable[Entry], told: Iterable[tup
     ]
 
 
-def every_gate_is_decided_once(facts: Iterable[Entry]) -> list[Violation]:
+def every_gate_is_decided_once(facts: Iterable[SeenFact]) -> list[Violation]:
     """Of the decisions about a gate the first one wins: no second one is on the log, and none of an unopened gate."""
     found: list[Violation] = []
     opened: set[str] = set()
@@ -116,7 +116,7 @@ def every_gate_is_decided_once(facts: Iterable[Entry]) -> list[Violation]:
     return found
 
 
-def every_run_comes_to_rest(facts: Iterable[Entry]) -> list[Violation]:
+def every_run_comes_to_rest(facts: Iterable[SeenFact]) -> list[Violation]:
     """
     At the end every coordinator stands at a gate, is parked, or is over, and nothing under one that is over works.
 
@@ -125,12 +125,12 @@ def every_run_comes_to_rest(facts: Iterable[Entry]) -> list[Violation]:
     return [found for root, tree in by_root(facts).items() for found in _rest_of(root, tree)]
 
 
-def _rest_of(root: str, tree: Sequence[Entry]) -> list[Violation]:
-    last: Entry | None = None
+def _rest_of(root: str, tree: Sequence[SeenFact]) -> list[Violation]:
+    last: SeenFact | None = None
     merges = cleared = 0
     held: set[str] = set()
-    children: dict[str, Entry] = {}
-    subtasks: dict[int, Entry] = {}
+    children: dict[str, SeenFact] = {}
+    subtasks: dict[int, SeenFact] = {}
     for fact in tree:
         if fact.run == root:
             last = fact if fact.type in AT_REST | AT_WORK else last
@@ -169,7 +169,7 @@ def _rest_of(root: str, tree: Sequence[Entry]) -> list[Violation]:
     return found
 
 
-def numbers_have_no_gap(facts: Iterable[Entry]) -> list[Violation]:
+def numbers_have_no_gap(facts: Iterable[SeenFact]) -> list[Violation]:
     """Positions rise; in each run, each tree and each stream the facts count up by one, and leases rise."""
     found: list[Violation] = []
     counts: Counter[tuple[str, str]] = Counter()
@@ -200,5 +200,5 @@ def numbers_have_no_gap(facts: Iterable[Entry]) -> list[Violation]:
     return found
 
 
-def _in(fact: Entry, invariant: str, message: str) -> Violation:
+def _in(fact: SeenFact, invariant: str, message: str) -> Violation:
     return Violation(invariant=invariant, message=message, root=fact.root)

@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .facts import CLOSED, DECIDED, MARKER, MOVED, RECEIVED, Acknowledged, Entry, Violation, by_root, of_type
+from .facts import CLOSED, DECIDED, MARKER, MOVED, RECEIVED, Acknowledged, SeenFact, Violation, by_root, of_type
 
 #: Facts, besides the marker, that say that a correction has had an effect on a child.
 EFFECTS = ("run.paused", "run.resumed", "run.processes_killed")
 
 
 def acknowledged_is_stored_once(
-    facts: Sequence[Entry], acknowledged: Iterable[Acknowledged], sent: Iterable[str]
+    facts: Sequence[SeenFact], acknowledged: Iterable[Acknowledged], sent: Iterable[str]
 ) -> list[Violation]:
     """What was acknowledged is on the log; what was sent, acknowledged or not, is there once at most."""
     found: list[Violation] = []
@@ -36,7 +36,7 @@ def acknowledged_is_stored_once(
     return found
 
 
-def every_directive_ends_once(facts: Iterable[Entry]) -> list[Violation]:
+def every_directive_ends_once(facts: Iterable[SeenFact]) -> list[Violation]:
     """Each receipt leads to exactly one end; only a person's answer to `needs_attention` goes on behind one."""
     found: list[Violation] = []
     status: dict[str, str] = {}
@@ -63,7 +63,7 @@ def every_directive_ends_once(facts: Iterable[Entry]) -> list[Violation]:
     return found
 
 
-def effects_follow_receipts_once(facts: Iterable[Entry]) -> list[Violation]:
+def effects_follow_receipts_once(facts: Iterable[SeenFact]) -> list[Violation]:
     """Every confirmed effect comes after its receipt and its decision, cites the receipt, and is had once."""
     found: list[Violation] = []
     hashes: dict[str, Any] = {}
@@ -98,7 +98,7 @@ def effects_follow_receipts_once(facts: Iterable[Entry]) -> list[Violation]:
     return found
 
 
-def no_turn_repeats_a_directive(facts: Iterable[Entry]) -> list[Violation]:
+def no_turn_repeats_a_directive(facts: Iterable[SeenFact]) -> list[Violation]:
     """A turn carries a correction to a child only as long as it has had no effect there; each turn is opened once."""
     found: list[Violation] = []
     confirmed: set[tuple[str, str]] = set()
@@ -142,12 +142,12 @@ def prompted_once(histories: Mapping[str, Sequence[str]], turn_line: str, contin
     return found
 
 
-def budgets_are_kept(facts: Iterable[Entry], per_subtask: int = 3, executions: int = 3) -> list[Violation]:
+def budgets_are_kept(facts: Iterable[SeenFact], per_subtask: int = 3, executions: int = 3) -> list[Violation]:
     """No plan is steered, no subtask done over, and no effect tried more often than its budget says."""
     return [found for tree in by_root(facts).values() for found in _budgets_of(tree, per_subtask, executions)]
 
 
-def _budgets_of(tree: Sequence[Entry], per_subtask: int, executions: int) -> list[Violation]:
+def _budgets_of(tree: Sequence[SeenFact], per_subtask: int, executions: int) -> list[Violation]:
     found: list[Violation] = []
     plan, most = 0, 6
     subtasks: Counter[int] = Counter()

@@ -18,7 +18,7 @@ IN_FLIGHT = "idempotency_key_in_flight"
 HURT = "workspace_unavailable"
 
 
-class Answer(NamedTuple):
+class ReplicaAnswer(NamedTuple):
     """What a replica said."""
 
     status: int
@@ -35,7 +35,7 @@ class Unanswered(Exception):
     """Nobody answered for a long time: whether it is on the log is not known."""
 
 
-class Client:
+class ReplicaClient:
     """Asks a replica at random. Threads may share it."""
 
     def __init__(self, urls: Sequence[str], token: str) -> None:
@@ -48,7 +48,7 @@ class Client:
         self.wrong: list[tuple[str, int, str]] = []
         self.retries = 0
 
-    def post(self, path: str, body: object, key: str, chance: random.Random) -> Answer:
+    def post(self, path: str, body: object, key: str, chance: random.Random) -> ReplicaAnswer:
         """Send a command until a replica accepts or refuses it. Raises Unanswered."""
         return self._ask("POST", path, chance, json=body, headers={"Idempotency-Key": key})
 
@@ -64,7 +64,7 @@ class Client:
 
     def _ask(
         self, method: str, path: str, chance: random.Random, urls: Sequence[str] | None = None, **what: Any
-    ) -> Answer:
+    ) -> ReplicaAnswer:
         until = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < until:
             try:
@@ -74,7 +74,7 @@ class Client:
             if response is not None and not self._is_passing(method, path, response):
                 is_json = response.headers.get("content-type", "").partition(";")[0].endswith("json")
                 body = response.json() if is_json else response.text
-                return Answer(response.status_code, body, response.headers)
+                return ReplicaAnswer(response.status_code, body, response.headers)
             self.retries += 1
             time.sleep(AGAIN_SECONDS * (0.5 + chance.random()))
         raise Unanswered(f"{method} {path}")

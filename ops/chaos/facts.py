@@ -13,7 +13,7 @@ MOVED = "coordinator.steering"
 MARKER = "coordinator.revision_execution"
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class SeenFact(msgspec.Struct, frozen=True, kw_only=True):
     """One fact, as `GET /api/events` shows it."""
 
     position: int
@@ -53,7 +53,7 @@ class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
     root: str | None = None
 
 
-def smallest(facts: Iterable[Entry], violation: Violation) -> list[Entry]:
+def smallest(facts: Iterable[SeenFact], violation: Violation) -> list[SeenFact]:
     """Return the facts that show a violation, and no others."""
     in_run = [fact for fact in facts if violation.root in (None, fact.root)]
     if not violation.about:
@@ -61,14 +61,14 @@ def smallest(facts: Iterable[Entry], violation: Violation) -> list[Entry]:
     return [fact for fact in in_run if any(fact.names(word) for word in violation.about)]
 
 
-def of_type(facts: Iterable[Entry], *types: str) -> Iterator[Entry]:
+def of_type(facts: Iterable[SeenFact], *types: str) -> Iterator[SeenFact]:
     """Yield the facts of these types."""
     return (fact for fact in facts if fact.type in types)
 
 
-def by_root(facts: Iterable[Entry]) -> dict[str, list[Entry]]:
+def by_root(facts: Iterable[SeenFact]) -> dict[str, list[SeenFact]]:
     """Return the facts of each coordinator's tree, in order."""
-    found: dict[str, list[Entry]] = {}
+    found: dict[str, list[SeenFact]] = {}
     for fact in facts:
         if fact.root is not None:
             found.setdefault(fact.root, []).append(fact)

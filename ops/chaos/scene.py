@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .client import Client
+from .client import ReplicaClient
 from .replicas import PATIENCE_SECONDS, STEERSMAN, environment
 from .steers import Situation
 from .work import BUILD
@@ -62,7 +62,7 @@ def make_data(home: Path) -> Path:
     return data
 
 
-def make_project(client: Client, repository: Path, *, builds: bool, chance: random.Random) -> str:
+def make_project(client: ReplicaClient, repository: Path, *, builds: bool, chance: random.Random) -> str:
     """Register a repository with a team of two, and return the project's id."""
     body: dict[str, Any] = {"name": repository.name, "origin": "blank", "working_directory": str(repository)}
     if builds:
@@ -73,7 +73,7 @@ def make_project(client: Client, repository: Path, *, builds: bool, chance: rand
     return project
 
 
-def look(client: Client, run_id: str, chance: random.Random) -> Situation:
+def look(client: ReplicaClient, run_id: str, chance: random.Random) -> Situation:
     """Return how a run stands, as some replica shows it."""
     run: dict[str, Any] = client.get(f"/api/runs/{run_id}", chance)
     return Situation(
@@ -85,22 +85,24 @@ def look(client: Client, run_id: str, chance: random.Random) -> Situation:
     )
 
 
-def requests(client: Client, run_id: str, chance: random.Random) -> list[dict[str, Any]]:
+def requests(client: ReplicaClient, run_id: str, chance: random.Random) -> list[dict[str, Any]]:
     """Return what the agents of a run have asked of people, answered or not."""
     return [asked["payload"] for asked in client.get(f"/api/runs/{run_id}/events?type={ASKED}", chance) or ()]
 
 
-def events_of(client: Client, run_id: str, chance: random.Random) -> list[dict[str, Any]]:
+def events_of(client: ReplicaClient, run_id: str, chance: random.Random) -> list[dict[str, Any]]:
     """Return all facts of a run."""
     return _pages(client, f"/api/runs/{run_id}/events", "sequence", chance, None)
 
 
-def whole_log(client: Client, url: str, chance: random.Random) -> list[dict[str, Any]]:
+def whole_log(client: ReplicaClient, url: str, chance: random.Random) -> list[dict[str, Any]]:
     """Return all facts of the log, as one replica shows them."""
     return _pages(client, "/api/events", "position", chance, url)
 
 
-def _pages(client: Client, path: str, number: str, chance: random.Random, url: str | None) -> list[dict[str, Any]]:
+def _pages(
+    client: ReplicaClient, path: str, number: str, chance: random.Random, url: str | None
+) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     # Ends: the log is at rest.
     while page := client.get(f"{path}?after={found[-1][number] if found else 0}&limit={PAGE}", chance, url=url):

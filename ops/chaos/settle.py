@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .client import Client
+from .client import ReplicaClient
 from .facts import CLOSED, Acknowledged
 from .scene import look, requests
 from .steers import Situation
@@ -20,7 +20,9 @@ HELD_SECONDS = 20.0
 STILL_SECONDS = 2.0
 
 
-def settle(client: Client, runs: Sequence[str], chance: random.Random, acknowledged: list[Acknowledged]) -> list[str]:
+def settle(
+    client: ReplicaClient, runs: Sequence[str], chance: random.Random, acknowledged: list[Acknowledged]
+) -> list[str]:
     """On return every run is at rest and the log stands still; what is not, after a long time, is told."""
     until = time.monotonic() + PATIENCE_SECONDS
     left = list(runs)
@@ -59,7 +61,7 @@ def is_at_rest(situation: Situation) -> bool:
     return stands and all(d["status"] in CLOSED for d in situation.directives) and not situation.workers
 
 
-def outstanding(client: Client, run_id: str, chance: random.Random) -> list[Mapping[str, Any]]:
+def outstanding(client: ReplicaClient, run_id: str, chance: random.Random) -> list[Mapping[str, Any]]:
     """Return what the log of a run calls for and no fact has proved, as the service explains it."""
     explained = client.get(f"/api/runs/{run_id}/explain", chance)
     return list(explained["effects"])
@@ -80,7 +82,7 @@ def told(situation: Situation) -> str:
 
 
 def _help(
-    client: Client, situation: Situation, tries: str, chance: random.Random, acknowledged: list[Acknowledged]
+    client: ReplicaClient, situation: Situation, tries: str, chance: random.Random, acknowledged: list[Acknowledged]
 ) -> None:
     """Let paused workers go on, and agents have what they ask for."""
     for worker in situation.workers:
@@ -99,7 +101,7 @@ def _help(
         client.post(f"/api/runs/{run_id}/tool-approvals", {"request_id": asked["requestId"]}, key, chance)
 
 
-def _stand_still(client: Client, chance: random.Random, until: float) -> list[str]:
+def _stand_still(client: ReplicaClient, chance: random.Random, until: float) -> list[str]:
     head, since = "", time.monotonic()
     while time.monotonic() < max(until, since + 2 * STILL_SECONDS):
         now = str(client.get("/health", chance)["position"])

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from ..commands.sse import read_events
-from .check_feeds import Frame
+from .check_feeds import SeenFrame
 
 #: A replica that stands still sends nothing; the feed is asked for elsewhere then.
 SILENCE_SECONDS = 6.0
@@ -22,14 +22,14 @@ MOST_SECONDS = 20.0
 PASSING = (503,)
 
 
-class Subscriber:
+class RunSubscriber:
     """One subscriber of one run."""
 
     def __init__(self, name: str, run_id: str, root: str, ports: Sequence[int], token: str, seed: str) -> None:
         self.name = name
         self.run_id = run_id
         self.root = root
-        self.frames: list[Frame] = []
+        self.frames: list[SeenFrame] = []
         #: Answers that no replica may give, as (request, status, body).
         self.wrong: list[tuple[str, int, str]] = []
         self._ports = ports
@@ -98,7 +98,7 @@ class Subscriber:
                 if event.event == "done":
                     return True
                 if event.id is not None:
-                    self.frames.append(Frame(event.id, event.event, event.data))
+                    self.frames.append(SeenFrame(event.id, event.event, event.data))
                 if self._has_all or time.monotonic() > until:
                     return False
             return False

@@ -10,8 +10,8 @@ import msgspec
 
 from . import check_agents, check_feeds, check_runs, check_steering
 from .campaign import Campaign
-from .client import Client
-from .facts import Entry, Violation, smallest
+from .client import ReplicaClient
+from .facts import SeenFact, Violation, smallest
 from .faults import at_work_in
 from .scene import events_of, git, steersman, whole_log
 
@@ -22,12 +22,14 @@ TURN_LINE = "Steersman-Turn: "
 CONTINUES = "You were interrupted. Continue exactly where you stopped"
 
 
-def judge(campaign: Campaign, client: Client, note: Callable[[str], None]) -> tuple[list[Entry], list[Violation]]:
+def judge(
+    campaign: Campaign, client: ReplicaClient, note: Callable[[str], None]
+) -> tuple[list[SeenFact], list[Violation]]:
     """End a campaign that is at rest, and return its facts and whatever is wrong with them."""
     chance = random.Random(f"{campaign.seed}/judge")
     note("comparing what everybody was shown")
     logs = {url: whole_log(client, url, chance) for url in campaign.urls}
-    facts = msgspec.convert(next(iter(logs.values())), list[Entry])
+    facts = msgspec.convert(next(iter(logs.values())), list[SeenFact])
     found = check_feeds.replicas_show_one_log(logs)
     found += _feeds(campaign, client, chance)
     client.close()
@@ -53,7 +55,7 @@ def judge(campaign: Campaign, client: Client, note: Callable[[str], None]) -> tu
     return facts, found
 
 
-def write_logs(home: Path, seed: int, facts: Sequence[Entry], violations: Iterable[Violation]) -> list[Path]:
+def write_logs(home: Path, seed: int, facts: Sequence[SeenFact], violations: Iterable[Violation]) -> list[Path]:
     """Write for each violation the smallest log that shows it, as JSON lines under a line that says what it is."""
     written: list[Path] = []
     for number, violation in enumerate(violations, 1):
@@ -65,7 +67,7 @@ def write_logs(home: Path, seed: int, facts: Sequence[Entry], violations: Iterab
     return written
 
 
-def _feeds(campaign: Campaign, client: Client, chance: random.Random) -> list[Violation]:
+def _feeds(campaign: Campaign, client: ReplicaClient, chance: random.Random) -> list[Violation]:
     by_run: dict[tuple[str, str], list[Any]] = {}
     for subscriber in campaign.subscribers:
         by_run.setdefault((subscriber.run_id, subscriber.root), []).append(subscriber)
@@ -89,7 +91,7 @@ def _audit(campaign: Campaign) -> list[Violation]:
     return [Violation(invariant="untampered", message=f"{audited.stdout}{audited.stderr}"[:2_000])]
 
 
-def _repositories(campaign: Campaign, facts: Sequence[Entry]) -> list[Violation]:
+def _repositories(campaign: Campaign, facts: Sequence[SeenFact]) -> list[Violation]:
     found: list[Violation] = []
 
     def wrong(message: str, root: str | None = None) -> None:
@@ -109,7 +111,7 @@ def _repositories(campaign: Campaign, facts: Sequence[Entry]) -> list[Violation]
     return found
 
 
-def _answers(campaign: Campaign, client: Client) -> list[Violation]:
+def _answers(campaign: Campaign, client: ReplicaClient) -> list[Violation]:
     wrong = [*client.wrong, *(answer for s in campaign.subscribers for answer in s.wrong)]
     found = [
         Violation(invariant="answers", message=f"{request} was answered {status}: {body}", about=tuple(_ids(request)))

@@ -31,7 +31,7 @@ UNSENT_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ClientLimits:
     """What a client may take."""
 
     #: The request line and the headers, and how many of these.
@@ -58,7 +58,7 @@ class Limits:
 class Connections(ServerState):
     """All connections of a server."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ClientLimits) -> None:
         super().__init__()
         self.limits = limits
         #: By address, how many connections have shown no good token.
@@ -264,11 +264,11 @@ class Guarded(HttpToolsProtocol):
 class GuardedServer(uvicorn.Server):
     """uvicorn, with limits on every connection."""
 
-    def __init__(self, config: uvicorn.Config, limits: Limits | None = None) -> None:
+    def __init__(self, config: uvicorn.Config, limits: ClientLimits | None = None) -> None:
         config.http = cast("Any", partial(Guarded))
         config.ws = "none"
         super().__init__(config)
-        self._connections = Connections(limits or Limits())
+        self._connections = Connections(limits or ClientLimits())
         self.server_state = self._connections
 
     async def on_tick(self, counter: int) -> bool:

@@ -18,7 +18,7 @@ from ...adapters.feeds.redis_wakeups import AddressInvalid, RedisWakeups
 from ...adapters.git.inspection import Rules
 from ...adapters.git.refs import MayMove, always
 from ...adapters.git.repositories import GitRepositories, GitSettings
-from ...adapters.git.staging import Limits as GitLimits
+from ...adapters.git.staging import CommitLimits
 from ...adapters.log.opening import sealed_by
 from ...adapters.log.sequenced_log import SequencedLog
 from ...adapters.log.sequencer import UNOBSERVED, Observer
@@ -49,8 +49,7 @@ from ...application.views.keep_views import ViewKeeper
 from ...application.writer.run_log import RunLog
 from ...domain.kinds.catalogue import CATALOGUE
 from ...http.app import create_app
-from ...http.request.given import Counts, Services
-from ...http.request.given import Settings as HttpSettings
+from ...http.request.given import ApiSettings, Counts, Services
 from ...http.service.metrics import Metrics
 from ..refused import Refused
 from ..settings import MIB, Settings
@@ -211,7 +210,7 @@ def _services(
         refuses_receiver=lambda url: refusal(url, read_networks(settings.webhook_networks)),
         feed=feed,
         data_dir=settings.data,
-        settings=HttpSettings(version=version("steersman")),
+        settings=ApiSettings(version=version("steersman")),
         counts=Counts(agents=lambda: agents.running, leases=driving.counts),
         tenure=driving.tenure,
         holder=driving.holder,
@@ -249,7 +248,7 @@ def _open_log(settings: Settings, wakeups: Wakeups, seal: Opens, observer: Obser
 
 def _git(settings: Settings, box: Box) -> Callable[[MayMove], GitRepositories]:
     """Return what makes the git of this installation, for one who may be asked whether files and refs may be moved."""
-    limits = GitLimits(file_bytes=settings.max_file_mib * MIB, commit_bytes=settings.max_commit_mib * MIB)
+    limits = CommitLimits(file_bytes=settings.max_file_mib * MIB, commit_bytes=settings.max_commit_mib * MIB)
     allowed = GitSettings(rules=Rules(roots=settings.repositories), limits=limits)
     return lambda may_move: GitRepositories(settings.data / "scratch", box, may_move, allowed)
 

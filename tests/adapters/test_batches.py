@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from steersman.adapters.clock import SYSTEM_CLOCK
-from steersman.adapters.log.numbering import Known, Wanted
+from steersman.adapters.log.numbering import BatchNeeds, Known
 from steersman.application.ports.log import LogUnavailable, Stored
 from steersman.application.writer.caller import Caller
 from steersman.application.writer.run_log import Deciding
@@ -20,7 +20,7 @@ class Asked(Faulty):
         super().__init__()
         self.commands: list[str] = []
 
-    def known(self, wanted: Wanted, answers_since: str) -> Known:
+    def known(self, wanted: BatchNeeds, answers_since: str) -> Known:
         self.commands += wanted.commands
         return super().known(wanted, answers_since)
 

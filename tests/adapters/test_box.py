@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from steersman.adapters.processes.agent_process import start_keeper
-from steersman.adapters.processes.box import Box, Ended, Inside, Limits, Mount, run
+from steersman.adapters.processes.box import Box, BoxExit, BoxLimits, Inside, Mount, run
 from steersman.adapters.processes.bubblewrap import (
     BoxUnusable,
     Bubblewrap,
@@ -53,7 +53,7 @@ def inside(data: Path, **more: Any) -> Inside:
     return Inside(cwd=mine, env={"PATH": os.defpath}, mounts=(Mount(source=mine, writable=True),), **more)
 
 
-def shell(box: Box, data: Path, script: str, **more: Any) -> Ended:
+def shell(box: Box, data: Path, script: str, **more: Any) -> BoxExit:
     return run(box, ["/bin/sh", "-c", script], inside(data, **more), timeout_seconds=60)
 
 
@@ -99,7 +99,7 @@ def test_the_end_of_a_command_is_told_with_its_code(box: Box, data: Path) -> Non
 
 
 def test_limits_hold_in_the_box_alone(box: Box, data: Path) -> None:
-    limits = Limits(processes=20, memory_bytes=200 << 20, file_bytes=1 << 20, open_files=64, scratch_bytes=1 << 20)
+    limits = BoxLimits(processes=20, memory_bytes=200 << 20, file_bytes=1 << 20, open_files=64, scratch_bytes=1 << 20)
     bomb = (
         "import os, sys, time\n"
         "n = 0\n"

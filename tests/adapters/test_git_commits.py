@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from steersman.adapters.git.repositories import GitRepositories, GitSettings
-from steersman.adapters.git.staging import Limits
+from steersman.adapters.git.staging import CommitLimits
 from steersman.adapters.processes.bubblewrap import find_box
 from steersman.adapters.removal import remove_tree
 from steersman.application.ports.git import CommitFailed, WorkplaceLost
@@ -203,7 +203,7 @@ def test_the_files_of_a_submodule_that_is_only_taken_out_of_the_index_are_none_o
     scratch.git("clone", "-q", str(scratch.path), "lib", cwd=path)
     scratch.write({"README": "two\n", "lib/large": "x" * 5_000}, path)
     scratch.git("rm", "-q", "--cached", "lib", cwd=path)
-    git = GitRepositories(scratch.home / "scratch", settings=GitSettings(limits=Limits(file_bytes=1_000)))
+    git = GitRepositories(scratch.home / "scratch", settings=GitSettings(limits=CommitLimits(file_bytes=1_000)))
 
     made = git.commit_workplace(scratch.path, path, scratch.rev("main"), AT, "x")
 
@@ -679,7 +679,7 @@ def test_a_required_filter_that_fails_is_named_with_the_file(scratch: Scratch, c
 
 
 def test_too_large_a_file_and_too_large_a_commit_are_refused_by_name(scratch: Scratch) -> None:
-    limits = Limits(file_bytes=1000, commit_bytes=2500)
+    limits = CommitLimits(file_bytes=1000, commit_bytes=2500)
     git = GitRepositories(scratch.home / "scratch", settings=GitSettings(limits=limits))
     path, base = scratch.workplace(), scratch.rev("main")
     scratch.write({"large": "x" * 1001}, path)

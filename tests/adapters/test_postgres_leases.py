@@ -14,7 +14,7 @@ import pytest
 from steersman.adapters.processes.lock import ProcessLock
 from steersman.adapters.stores.postgres_leases import PostgresLeases
 from steersman.adapters.stores.postgres_log import PostgresLog
-from steersman.application.ports.leases import Standing
+from steersman.application.ports.leases import LeaseStanding
 from steersman.application.ports.log import Fence, Fenced, LogUnavailable
 from steersman.tests import live_agents
 from steersman.tests.contracts.facts import CATALOGUE, append, note
@@ -39,7 +39,7 @@ class Place:
                 "UPDATE replicas SET renewed = renewed - interval '1 hour' WHERE replica = %s", (replica,)
             )
 
-    def standing(self, replica: str, *, draining: bool = False) -> Standing:
+    def standing(self, replica: str, *, draining: bool = False) -> LeaseStanding:
         """Renew a replica that is alive."""
         found = self.leases.renew(replica, draining=draining)
         assert found is not None

@@ -15,7 +15,7 @@ import pytest
 from steersman.adapters.stores import postgres_schema, schema_steps, sqlite_schema
 from steersman.adapters.stores.memory import MemoryWakeups
 from steersman.adapters.stores.postgres_log import PostgresLog
-from steersman.adapters.stores.schema_steps import FILES, SchemaUnfit, Step, read_steps
+from steersman.adapters.stores.schema_steps import FILES, SchemaStep, SchemaUnfit, read_steps
 from steersman.domain.kinds.catalogue import CATALOGUE
 
 STORES: Sequence[Literal["postgres", "sqlite"]] = ("postgres", "sqlite")
@@ -23,9 +23,9 @@ FIRST = {store: read_steps(store)[0] for store in STORES}
 A_FACT = "INSERT INTO events (position, stream, version, topic, state, leaf_hash) VALUES (1, 's', 1, 't', '', '')"
 
 
-def step(number: int, phase: Literal["before", "after"], sql: str) -> Step:
+def step(number: int, phase: Literal["before", "after"], sql: str) -> SchemaStep:
     """Return a step."""
-    return Step(number=number, phase=phase, name=f"name{number}", sql=sql)
+    return SchemaStep(number=number, phase=phase, name=f"name{number}", sql=sql)
 
 
 ADD = step(2, "before", "CREATE TABLE added (n integer);\nINSERT INTO added VALUES (1);\n")
@@ -42,7 +42,7 @@ class Store:
         self._schema: Any = postgres_schema if kind == "postgres" else sqlite_schema
         self._connect: Callable[[], Any] = partial((psycopg if kind == "postgres" else sqlite3).connect, where)
 
-    def migrate(self, *steps: Step) -> list[int]:
+    def migrate(self, *steps: SchemaStep) -> list[int]:
         """Take all steps; return which were taken."""
         return [one.number for one in self._schema.migrate(self.where, steps=(self.first, *steps))]
 

@@ -20,7 +20,15 @@ from steersman.adapters.log_format.event_codec import EventCodec
 from steersman.adapters.stores.memory import MemoryLog, MemoryRecorder
 from steersman.adapters.stores.postgres_log import PostgresLog
 from steersman.adapters.stores.sqlite_log import SqliteLog
-from steersman.application.ports.log import AlreadyAnswered, Append, Conflict, Fence, Fenced, LogUnavailable, Stored
+from steersman.application.ports.log import (
+    AlreadyAnswered,
+    Append,
+    ConcurrencyConflict,
+    Fence,
+    Fenced,
+    LogUnavailable,
+    Stored,
+)
 from steersman.application.writer import states
 from steersman.application.writer.caller import Answer, Caller, IdempotencyKey, service
 from steersman.application.writer.run_log import Deciding, RunLog, written_versions
@@ -362,7 +370,7 @@ def test_whoever_reads_while_others_write_keeps_nothing_that_lacks_a_fact(happen
             case "decide":
                 house.together(house.command(said("y")))
             case "append":
-                with suppress(Conflict):
+                with suppress(ConcurrencyConflict):
                     write(house.runs)
             case "forget":
                 house.runs.forget(house.root)

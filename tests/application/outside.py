@@ -12,7 +12,7 @@ from steersman.application.ports.agents import (
     AgentInfo,
     AgentUpdate,
     SessionRequest,
-    TurnEnded,
+    TurnEnd,
     TurnObserver,
 )
 from steersman.application.ports.git import (
@@ -314,7 +314,7 @@ class Session:
         """The worktree's files, to read and to change."""
         return self._agents.git.workplaces[self.request.cwd]
 
-    def prompt(self, text: str, observer: TurnObserver) -> TurnEnded:
+    def prompt(self, text: str, observer: TurnObserver) -> TurnEnd:
         if self.killed.is_set():
             raise AgentFailed("agent_exited", "it was killed", retryable=True)
         self._agents.prompts.append((self.request.run_id, text))
@@ -323,13 +323,13 @@ class Session:
         ended = self._agents.behave(self, text, observer)
         if self.killed.is_set():
             raise AgentFailed("agent_exited", "it was killed", retryable=True)
-        return ended if isinstance(ended, TurnEnded) else TurnEnded(stop_reason="end_turn", message=ended or "")
+        return ended if isinstance(ended, TurnEnd) else TurnEnd(stop_reason="end_turn", message=ended or "")
 
-    def hang(self, *, heeds_cancel: bool = True) -> TurnEnded:
+    def hang(self, *, heeds_cancel: bool = True) -> TurnEnd:
         """Do nothing until the turn is cancelled, or the agent killed."""
         while not self.killed.wait(0.005):
             if heeds_cancel and self.cancelled.is_set():
-                return TurnEnded(stop_reason="cancelled", message="")
+                return TurnEnd(stop_reason="cancelled", message="")
         raise AgentFailed("agent_exited", "it was killed", retryable=True)
 
     def cancel(self) -> None:
@@ -351,7 +351,7 @@ class Session:
         self.kill()
 
 
-Behaviour = Callable[[Session, str, TurnObserver], "TurnEnded | str | None"]
+Behaviour = Callable[[Session, str, TurnObserver], "TurnEnd | str | None"]
 
 
 def writes(name: str, text: str = "done") -> Behaviour:

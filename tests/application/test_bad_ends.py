@@ -7,7 +7,7 @@ import pytest
 from steersman.application.effects import child_workplace, pause_worker
 from steersman.application.effects.carry_out import carry_out
 from steersman.application.effects.record_turn import RECORD_BYTES
-from steersman.application.ports.agents import AgentFailed, AgentUpdate, SessionRequest, TurnEnded, TurnObserver
+from steersman.application.ports.agents import AgentFailed, AgentUpdate, SessionRequest, TurnEnd, TurnObserver
 from steersman.domain.facts.assembly import AssemblyBlocked, StallDetected, SubtaskRedispatched
 from steersman.domain.facts.bad_ends import WAYS
 from steersman.domain.facts.child_run import (
@@ -15,10 +15,10 @@ from steersman.domain.facts.child_run import (
     RunStarted,
     SessionOpened,
     TreeCommitted,
+    TurnEnded,
     TurnInterrupted,
     TurnOpened,
 )
-from steersman.domain.facts.child_run import TurnEnded as EndOfTurn
 from steersman.domain.process.dispatch import advance
 from steersman.domain.process.effects import PauseWorker, ResumeWorker, next_effects
 from steersman.tests.application.outside import Behaviour, Session, writes_its_part
@@ -51,15 +51,15 @@ def fails(code: str, message: str = "status 3", *, retryable: bool = True) -> Be
 def ends(stop_reason: str) -> Behaviour:
     """Return an agent that writes half of its part, says something, and ends its turn for this reason."""
 
-    def behave(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
+    def behave(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd:
         observer.update(AgentUpdate(kind="message", text=WORDS))
         session.files["half.txt"] = "half"
-        return TurnEnded(stop_reason=stop_reason, message=WORDS)
+        return TurnEnd(stop_reason=stop_reason, message=WORDS)
 
     return behave
 
 
-def stalls(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
+def stalls(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd:
     observer.update(AgentUpdate(kind="message", text=WORDS))
     session.files["half.txt"] = "half"
     return session.hang(heeds_cancel=False)
@@ -100,7 +100,7 @@ def first(bad: Behaviour) -> Behaviour:
     """Return an agent that ends badly the first time, and after that does its part."""
     done: list[str] = []
 
-    def behave(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded | str | None:
+    def behave(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd | str | None:
         if done:
             return writes_its_part(session, prompt, observer)
         done.append(session.request.run_id)
@@ -116,7 +116,7 @@ def started(behave: Behaviour, *, silences: int = 0) -> Service:
     service.shop.turn_bytes = TURN_BYTES
     service.start(part("One"))
 
-    def behaves(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded | str | None:
+    def behaves(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd | str | None:
         if len(service.agents.prompts) >= silences:
             service.shop.stall_seconds = PATIENCE_SECONDS
         return behave(session, prompt, observer)
@@ -261,7 +261,7 @@ def test_how_the_agent_ended_its_turn_is_on_its_feed_before_the_failure() -> Non
     service.drive()
     old = children(service)[0]
     told = [fact.event for fact in service.facts if fact.run == old and fact.stream == f"run/{old}"]
-    (ended,) = [event for event in told if isinstance(event, EndOfTurn)]
+    (ended,) = [event for event in told if isinstance(event, TurnEnded)]
     assert ended.stop_reason == "cancelled"
     assert isinstance(told[-1], RunFailed)
 
@@ -299,7 +299,7 @@ def test_a_crash_before_the_branch_holds_the_half_done_work_loses_none_of_it(mon
 
 
 def test_a_redirect_that_meets_a_bad_end_goes_on_with_the_same_child() -> None:
-    def is_redirected(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
+    def is_redirected(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd:
         service.command("d", "redirect", 1, words="Go left.")
         while service.shop.decide("r", lambda run: advance(run, service.clock.now())):
             pass
@@ -322,7 +322,7 @@ def test_a_cancel_of_ours_that_an_agent_reads_after_the_resume_is_no_end(monkeyp
             if isinstance(effect, kind):
                 carry_out(effect, service.shop)
 
-    def is_paused(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
+    def is_paused(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd:
         service.command("p", "pause", 1)
         carry(PauseWorker)
         assert service.child(1).status == "paused"
@@ -341,7 +341,7 @@ def test_a_cancel_of_ours_that_an_agent_reads_after_the_resume_is_no_end(monkeyp
 
 
 def test_what_an_agent_writes_to_its_standard_error_is_no_sign_of_life() -> None:
-    def chatters(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
+    def chatters(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd:
         until = time.monotonic() + 60.0
         while not session.killed.wait(STALL_SECONDS / 10):
             assert time.monotonic() < until, "nobody noticed"

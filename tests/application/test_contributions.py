@@ -6,7 +6,7 @@ import pytest
 
 from steersman.application.commands.retry_run import AGAIN, Ids, retry_run
 from steersman.application.effects import child_workplace
-from steersman.application.ports.agents import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
+from steersman.application.ports.agents import AgentFailed, AgentUpdate, TurnEnd, TurnObserver
 from steersman.application.writer.caller import Answer
 from steersman.domain.facts.assembly import ReviewRequested, WorkLeftOut
 from steersman.domain.facts.child_run import (
@@ -41,8 +41,8 @@ def dies_at_work(session: Session, prompt: str, observer: TurnObserver) -> None:
     raise AgentFailed("agent_exited", "it crashed", retryable=True)
 
 
-def refuses(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
-    return TurnEnded(stop_reason="refusal", message="")
+def refuses(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd:
+    return TurnEnd(stop_reason="refusal", message="")
 
 
 def gate(service: Service) -> ReviewRequested:
@@ -258,7 +258,7 @@ def test_a_retry_as_a_new_run_hands_on_what_the_parts_of_the_failed_one_had_comm
     service = Service()
     service.start(part("One"), part("Two"))
 
-    def behave(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded | str | None:
+    def behave(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd | str | None:
         return (refuses if "part: Two" in prompt else writes("one.txt"))(session, prompt, observer)
 
     service.agents.behave = behave

@@ -11,7 +11,7 @@ from steersman.application.driving import drive_runs
 from steersman.application.driving.back_off import BackOff
 from steersman.application.driving.rounds import MAX_ROUNDS, Rounds
 from steersman.application.effects import end_turn, pause_worker
-from steersman.application.ports.agents import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
+from steersman.application.ports.agents import AgentFailed, AgentUpdate, TurnEnd, TurnObserver
 from steersman.application.ports.log import Undecodable
 from steersman.domain.facts.asking import AnswerDelivered
 from steersman.domain.facts.child_run import Paused, ProcessesKilled, RunFailed, TurnOpened
@@ -45,7 +45,7 @@ class Hanging:
         self.sessions: list[Session] = []
         self.free = threading.Event()
 
-    def __call__(self, session: Session, prompt: str, observer: TurnObserver) -> TurnEnded | None:
+    def __call__(self, session: Session, prompt: str, observer: TurnObserver) -> TurnEnd | None:
         observer.update(AgentUpdate(kind="thought", text="On it."))
         if self.free.is_set():
             writes_its_part(session, prompt, observer)
@@ -122,7 +122,7 @@ class Asking:
         self.at_work: list[Session] = []
         self.free = threading.Event()
 
-    def __call__(self, session: Session, prompt: str, observer: TurnObserver) -> TurnEnded | None:
+    def __call__(self, session: Session, prompt: str, observer: TurnObserver) -> TurnEnd | None:
         observer.update(AgentUpdate(kind="thought", text="On it."))
         if "# Your part: One" in session.history + prompt:
             observer.question("1", "Which colour?")
@@ -447,7 +447,7 @@ def test_a_planner_that_dies_fails_its_run_with_a_typed_reason(service: Service)
 def test_a_stop_while_the_planner_works_ends_the_run_as_stopped(service: Service) -> None:
     began = threading.Event()
 
-    def hangs(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
+    def hangs(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd:
         began.set()
         return session.hang(heeds_cancel=False)
 

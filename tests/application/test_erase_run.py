@@ -9,7 +9,7 @@ from steersman.application.commands.change_project import change_project
 from steersman.application.commands.delete_project import go_on
 from steersman.application.commands.end_run import cancel_run, delete_run
 from steersman.application.effects import record_turn
-from steersman.application.ports.agents import AgentUpdate, TurnEnded, TurnObserver
+from steersman.application.ports.agents import AgentUpdate, TurnEnd, TurnObserver
 from steersman.application.ports.log import LogUnavailable, Undecodable
 from steersman.application.writer.caller import SERVICE, Caller
 from steersman.application.writer.projects import load_project
@@ -183,7 +183,7 @@ def test_the_products_driver_erases_what_was_deleted_before_it_started() -> None
 def test_a_run_that_is_deleted_while_its_agent_talks_keeps_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_turn, "HOLD_SECONDS", HELD_SECONDS)
 
-    def talk(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
+    def talk(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd:
         observer.update(AgentUpdate(kind="message", text="my name is PERSONAL"))
         return session.hang()
 

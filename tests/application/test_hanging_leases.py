@@ -10,7 +10,7 @@ from steersman.adapters.clock import SYSTEM_CLOCK
 from steersman.adapters.stores.memory import MemoryLog
 from steersman.application.driving.keep_leases import LeaseKeeper
 from steersman.application.ports.effect_state import EffectState
-from steersman.application.ports.leases import Holder, Standing
+from steersman.application.ports.leases import Holder, LeaseStanding
 from steersman.application.ports.tenure import LeaseLost
 from steersman.application.writer.run_log import RunLog
 from steersman.domain.kinds.catalogue import CATALOGUE
@@ -33,11 +33,11 @@ class HangingLeases:
     def enter(self, replica: str) -> None:
         self.entered.append(replica)
 
-    def renew(self, replica: str, *, draining: bool) -> Standing | None:
+    def renew(self, replica: str, *, draining: bool) -> LeaseStanding | None:
         if not self.answers.is_set():
             self.hangs.set()
             assert self.answers.wait(PATIENCE_SECONDS)
-        return Standing(held={}, loads={replica: 0}, elsewhere=frozenset(), free=0)
+        return LeaseStanding(held={}, loads={replica: 0}, elsewhere=frozenset(), free=0)
 
     def claim(self, replica: str, roots: Sequence[str]) -> Mapping[str, int]:
         return {}

@@ -9,7 +9,7 @@ import pytest
 
 from steersman.application.driving import advancing, drive_runs
 from steersman.application.driving.back_off import LONGEST_REST_SECONDS, BackOff
-from steersman.application.driving.under_way import UnderWay
+from steersman.application.driving.under_way import WorkUnderWay
 from steersman.application.ports.agents import TurnObserver
 from steersman.application.ports.git import RepositoryUnusable
 from steersman.application.ports.leases import Holder
@@ -268,7 +268,7 @@ class Hours:
 def tries_within(seconds: float, *, busy_seconds: float = 0.0) -> int:
     """Return how often an effect that always fails is tried in so much time, while others get the only place."""
     clock, wall, tries = Hours(), TickingClock(), 0
-    under_way = UnderWay(1, BackOff(), clock, lambda: 0.5)
+    under_way = WorkUnderWay(1, BackOff(), clock, lambda: 0.5)
     held = WorkOnSubtask(id="held/work", run_id="held", child_run_id="held")
     other = WorkOnSubtask(id="other/work", run_id="other", child_run_id="other")
     while clock.now < seconds:
@@ -303,7 +303,7 @@ def test_no_two_wait_alike_and_none_waits_longer_than_the_bound() -> None:
 
 def test_what_is_under_way_again_or_waits_for_a_place_is_not_looked_at_again_and_again() -> None:
     clock = Hours()
-    under_way = UnderWay(1, BackOff(), clock, lambda: 0.0)
+    under_way = WorkUnderWay(1, BackOff(), clock, lambda: 0.0)
     first = WorkOnSubtask(id="first/work", run_id="first", child_run_id="first")
     second = WorkOnSubtask(id="second/work", run_id="second", child_run_id="second")
     for effect in (first, second):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.application.ports.agents import AgentFailed, AgentUpdate, TurnEnded, TurnObserver
+from steersman.application.ports.agents import AgentFailed, AgentUpdate, TurnEnd, TurnObserver
 from steersman.application.ports.git import WorkplaceState
 from steersman.domain.facts.child_run import RunFailed, SessionOpened, TreeCommitted, TurnInterrupted, TurnOpened
 from steersman.domain.process.dispatch import advance
@@ -197,14 +197,14 @@ def test_a_turn_that_ends_badly_because_its_workplace_is_lost_is_asked_again_and
     service.shop.stall_seconds = 0.3 if way == "stalled" else 60.0
     service.start(part("One"))
 
-    def loses_it(session: Session, prompt: str, observer: TurnObserver) -> TurnEnded:
+    def loses_it(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd:
         writes_its_part(session, prompt, observer)
         service.agents.behave = writes_its_part
         service.shop.stall_seconds = 60.0
         service.git.spoil(place(service), "replaced")
         if way == "died":
             raise AgentFailed("agent_exited", "status 3", retryable=True)
-        return session.hang() if way == "stalled" else TurnEnded(stop_reason="cancelled", message="")
+        return session.hang() if way == "stalled" else TurnEnd(stop_reason="cancelled", message="")
 
     service.agents.behave = loses_it
     service.drive()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from steersman.application.ports.log import AlreadyAnswered, Conflict, LogUnavailable
+from steersman.application.ports.log import AlreadyAnswered, ConcurrencyConflict, LogUnavailable
 from steersman.application.writer.caller import Answer, IdempotencyKey
 from steersman.application.writer.run_log import MAX_ATTEMPTS, RunLog, read_versions, written_versions
 from steersman.domain.event import Draft
@@ -44,7 +44,7 @@ def test_a_decision_whose_ground_has_changed_is_taken_again_once_somebody_has_lo
 
     def resting(run: CoordinatorRun) -> Sequence[Draft]:
         if len(looks) < MAX_ATTEMPTS - 1:
-            raise Conflict("it has changed")
+            raise ConcurrencyConflict("it has changed")
         return said(run, "mine")
 
     assert len(service.runs.decide("r", resting, by(), look=lambda: looks.append(1))) == 1
@@ -53,7 +53,7 @@ def test_a_decision_whose_ground_has_changed_is_taken_again_once_somebody_has_lo
 
 def test_a_decision_whose_ground_always_changes_is_refused_and_stores_nothing(service: Service) -> None:
     def resting(run: CoordinatorRun) -> Sequence[Draft]:
-        raise Conflict("it has changed")
+        raise ConcurrencyConflict("it has changed")
 
     head = service.log.head()
     with pytest.raises(Busy):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from steersman.application.driving.under_way import UnderWay
+from steersman.application.driving.under_way import WorkUnderWay
 from steersman.application.ports.outside import CommandResult
 from steersman.domain.facts.assembly import AssemblyBlocked
 from steersman.domain.facts.child_run import ChildRun
@@ -39,12 +39,12 @@ def work(run_id: str) -> WorkOnSubtask:
     return WorkOnSubtask(id=f"{run_id}/work", run_id=run_id, child_run_id=run_id)
 
 
-def begin(under_way: UnderWay, *effects: Effect) -> list[bool]:
+def begin(under_way: WorkUnderWay, *effects: Effect) -> list[bool]:
     return [under_way.begin(effect, CoordinatorRun(run_id=effect.run_id), always) for effect in effects]
 
 
 def test_a_run_that_cannot_be_driven_keeps_nobody_from_a_place() -> None:
-    under_way = UnderWay(1)
+    under_way = WorkUnderWay(1)
     first, broken, other = work("first"), work("broken"), work("other")
     assert begin(under_way, first, broken, other) == [True, False, False]
     assert under_way.finish(first, failed=False) == ["broken"]
@@ -54,7 +54,7 @@ def test_a_run_that_cannot_be_driven_keeps_nobody_from_a_place() -> None:
 
 
 def test_as_many_are_told_as_places_have_become_free() -> None:
-    under_way = UnderWay(2)
+    under_way = WorkUnderWay(2)
     first, second, third, fourth = (work(name) for name in ("first", "second", "third", "fourth"))
     begin(under_way, first, second, third, fourth)
     assert under_way.finish(first, failed=False) == ["third"]
@@ -62,7 +62,7 @@ def test_as_many_are_told_as_places_have_become_free() -> None:
 
 
 def test_whoever_has_to_wait_for_another_try_does_not_wait_in_front_of_others() -> None:
-    under_way = UnderWay(1)
+    under_way = WorkUnderWay(1)
     first, held, other = work("first"), work("held"), work("other")
     begin(under_way, first, held, other)
     under_way.hold(held.id, "held", RuntimeError("not now"), services.TickingClock().now())
@@ -71,7 +71,7 @@ def test_whoever_has_to_wait_for_another_try_does_not_wait_in_front_of_others() 
 
 
 def test_whoever_answers_a_child_that_has_let_its_place_go_needs_one_and_goes_before_who_is_new() -> None:
-    under_way = UnderWay(1)
+    under_way = WorkUnderWay(1)
     child, other, third = work("child"), work("other"), work("third")
     answer = AnswerQuestion(id="q/autopilot/1", run_id="child", child_run_id="child", request_id="q")
     assert begin(under_way, child, answer) == [True, True], "a child that has its place keeps it for who answers"
@@ -83,7 +83,7 @@ def test_whoever_answers_a_child_that_has_let_its_place_go_needs_one_and_goes_be
 
 
 def test_a_paused_child_lets_its_place_go_and_is_resumed_when_there_is_one() -> None:
-    under_way = UnderWay(1)
+    under_way = WorkUnderWay(1)
     child, other, third = work("child"), work("other"), work("third")
     at_work = ChildRun(run_id="child", subtask_id=1, agent_name="a", model_id="m", branch="b", created_at="")
     run = CoordinatorRun(run_id="child", children={"child": at_work})
@@ -121,7 +121,7 @@ def test_a_paused_child_lets_its_place_go_and_is_resumed_when_there_is_one() -> 
 def test_what_works_with_the_same_branch_or_worktree_begins_when_the_earlier_one_has_ended(
     earlier: Effect, later: Effect
 ) -> None:
-    under_way = UnderWay(4)
+    under_way = WorkUnderWay(4)
     elsewhere = msgspec.structs.replace(later, id=f"s/{later.id}", run_id="s")
     assert begin(under_way, earlier, later, elsewhere) == [True, False, True]
     under_way.finish(earlier, failed=False)

@@ -26,7 +26,7 @@ from steersman.adapters.log_format.keys import Keyring
 from steersman.adapters.log_format.merkle import Edge, grow, leaf_hash
 from steersman.adapters.stores.postgres_log import LogDatastore, PostgresLog, PostgresRecorder
 from steersman.adapters.stores.sqlite_log import SqliteLog, SqliteRecorder, open_datastore
-from steersman.application.ports.verdict import Verdict
+from steersman.application.ports.verdict import AuditVerdict
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.tests.audit.outsider.tables import TABLES, Tables
 from steersman.tests.audit.outsider.verifier.bundles import verify_bundle
@@ -112,7 +112,7 @@ class World:
         self._stack.callback(made.close)
         return made
 
-    def audit(self, **more: Any) -> Verdict:
+    def audit(self, **more: Any) -> AuditVerdict:
         """Audit what is attacked: the store, or the bundle. The outsider's verifier has to come to the same."""
         if self.kind == "bundle":
             ours = audit(Bundle(self.bundle), **more)
@@ -179,7 +179,7 @@ def trust_of(
     )
 
 
-def assert_the_outsider_agrees(ours: Verdict, theirs: Theirs) -> None:
+def assert_the_outsider_agrees(ours: AuditVerdict, theirs: Theirs) -> None:
     """Both come to the same verdict, and name the same place."""
     place = ours.finding.position if ours.finding is not None else None
     assert (ours.verdict, place) == (theirs.verdict, theirs.position), (ours.finding, theirs)

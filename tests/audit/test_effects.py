@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 from steersman.adapters.audit.steering import Steering
-from steersman.adapters.log_format.entry import Bad, Checked
+from steersman.adapters.log_format.entry import Bad, CheckedEntry
 from steersman.adapters.log_format.event_codec import Envelope
 from steersman.domain.event import Draft, Event, Fact
 from steersman.domain.facts.child_run import Paused, ProcessesKilled, Resumed
@@ -90,7 +90,7 @@ def test_whatever_stands_in_a_payload_is_taken_or_refused_but_raises_nothing_els
             audited.follow(checked_payload(2, "r", topic, {**usual, name: odd}), "")
 
 
-def checked(position: int, run: str | None, event: Event, root: str | None = "r") -> Checked:
+def checked(position: int, run: str | None, event: Event, root: str | None = "r") -> CheckedEntry:
     """Return a fact as the audit has it once it is proved."""
     return checked_payload(position, run, event.TOPIC, members(event), root)
 
@@ -102,7 +102,7 @@ def members(event: Event) -> dict[str, object]:
 
 def checked_payload(
     position: int, run: str | None, topic: str, payload: dict[str, object], root: str | None = "r"
-) -> Checked:
+) -> CheckedEntry:
     envelope = Envelope(
         at="",
         command_id="",
@@ -118,7 +118,7 @@ def checked_payload(
         v=1,
         version=1,
     )
-    return Checked(position=position, envelope=envelope, payload=payload, leaf=b"", erased=0)
+    return CheckedEntry(position=position, envelope=envelope, payload=payload, leaf=b"", erased=0)
 
 
 class Audited(Machine):

@@ -13,7 +13,7 @@ from steersman.adapters.log.sealing import Handover, signer_of
 from steersman.adapters.log_format.checkpoint_file import CheckpointFile, read_notes
 from steersman.adapters.log_format.keys import new_keys
 from steersman.adapters.log_format.signed_note import endorsement, sign_text
-from steersman.application.ports.verdict import Verdict
+from steersman.application.ports.verdict import AuditVerdict
 from steersman.domain.event import Event
 from steersman.domain.kinds.log import LogKeyRotated, LogOpened
 from steersman.tests.audit.conftest import Loot, World
@@ -40,13 +40,13 @@ def tell(log: Any) -> None:
     assert put(log, said("other", "The end.")) == FACTS
 
 
-def found(verdict: Verdict) -> tuple[str, int, int | None, str]:
+def found(verdict: AuditVerdict) -> tuple[str, int, int | None, str]:
     """Return what a verdict says was changed."""
     assert verdict.finding is not None, verdict
     return verdict.verdict, verdict.exit_code, verdict.finding.position, verdict.finding.field
 
 
-def assert_tampered(world: World, position: int | None, field: str, **more: Any) -> Verdict:
+def assert_tampered(world: World, position: int | None, field: str, **more: Any) -> AuditVerdict:
     verdict = world.audit(**more)
     assert found(verdict) == ("tampered", 20, position, field)
     return verdict

@@ -13,7 +13,7 @@ from steersman.adapters.audit.bundle import write_bundle
 from steersman.adapters.audit.log import audit
 from steersman.adapters.audit.store import RunFacts, WholeLog
 from steersman.adapters.log_format.entry import Unreadable
-from steersman.application.ports.verdict import Verdict
+from steersman.application.ports.verdict import AuditVerdict
 from steersman.tests.audit.conftest import World
 from steersman.tests.audit.facts import steered, unsteered
 from steersman.tests.audit.test_tampering import found
@@ -56,7 +56,7 @@ def put_value(world: World, table: str, column: str, value: object) -> object:
     return before
 
 
-def verdicts(world: World) -> Iterator[Verdict]:
+def verdicts(world: World) -> Iterator[AuditVerdict]:
     """Audit the store as a whole, and one run of it; write the bundle of each, or hear that it cannot be written."""
     recorder = world.recorder()
     for source in (WholeLog(recorder, world.checkpoints), RunFacts(recorder, "r")):

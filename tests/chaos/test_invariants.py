@@ -9,8 +9,8 @@ import pytest
 
 from steersman.ops.chaos import check_agents, check_feeds, check_runs, check_steering
 from steersman.ops.chaos.agent import NOT_ALONE
-from steersman.ops.chaos.check_feeds import Frame
-from steersman.ops.chaos.facts import Acknowledged, Entry, Violation, smallest
+from steersman.ops.chaos.check_feeds import SeenFrame
+from steersman.ops.chaos.facts import Acknowledged, SeenFact, Violation, smallest
 
 ROOT, CHILD, STEER = "run-1", "child-1", "steer-1"
 RECEIVED, DECIDED = "coordinator.steering_received", "coordinator.steering_decision"
@@ -19,10 +19,10 @@ GATE, APPROVED = "coordinator.assembly_review_requested", "coordinator.assembly_
 Says = tuple[str, str | None, dict[str, Any]]
 
 
-def log(*facts: Says) -> list[Entry]:
+def log(*facts: Says) -> list[SeenFact]:
     """Return facts as they stand in a log: everything numbered, all in one tree."""
     versions: dict[str, int] = {}
-    found: list[Entry] = []
+    found: list[SeenFact] = []
 
     def count(name: str) -> int:
         versions[name] = versions.get(name, 0) + 1
@@ -30,7 +30,7 @@ def log(*facts: Says) -> list[Entry]:
 
     for position, (topic, run, payload) in enumerate(facts, 1):
         stream = f"run/{run or ROOT}"
-        entry = Entry(
+        entry = SeenFact(
             position=position,
             stream=stream,
             version=count(stream),
@@ -112,7 +112,7 @@ def started(*facts: Says) -> list[Violation]:
     return check_runs.every_run_is_started_once(log(*facts), [ROOT], ["goal 1"])
 
 
-def of(check: Callable[[list[Entry]], list[Violation]], *facts: Says) -> list[Violation]:
+def of(check: Callable[[list[SeenFact]], list[Violation]], *facts: Says) -> list[Violation]:
     return check(log(*facts))
 
 
@@ -288,7 +288,7 @@ def test_a_gap_is_found_in_every_count(place: str) -> None:
 
 
 EVENTS = [{"sequence": n, "type": "agent.intent", "payload": {"n": n}} for n in (1, 2, 3)]
-FRAMES = [Frame(n, "agent.intent", json.dumps({"n": n})) for n in (1, 2, 3)]
+FRAMES = [SeenFrame(n, "agent.intent", json.dumps({"n": n})) for n in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -299,13 +299,13 @@ FRAMES = [Frame(n, "agent.intent", json.dumps({"n": n})) for n in (1, 2, 3)]
         [*FRAMES, FRAMES[2]],
         [FRAMES[0], FRAMES[0], *FRAMES[1:]],
         [FRAMES[1], FRAMES[0], FRAMES[2]],
-        [*FRAMES[:2], Frame(3, "agent.intent", '{"n": 4}')],
-        [*FRAMES[:2], Frame(3, "tool.call", '{"n": 3}')],
-        [*FRAMES[:2], Frame(3, "agent.intent", '{"n":3}')],
+        [*FRAMES[:2], SeenFrame(3, "agent.intent", '{"n": 4}')],
+        [*FRAMES[:2], SeenFrame(3, "tool.call", '{"n": 3}')],
+        [*FRAMES[:2], SeenFrame(3, "agent.intent", '{"n":3}')],
     ],
     ids=["a gap", "too few", "too many", "one twice", "out of order", "other data", "another event", "other bytes"],
 )
-def test_a_subscriber_who_saw_anything_else_is_found(frames: list[Frame]) -> None:
+def test_a_subscriber_who_saw_anything_else_is_found(frames: list[SeenFrame]) -> None:
     seen = {"first": FRAMES}
     assert check_feeds.subscribers_saw_the_log(CHILD, ROOT, EVENTS, seen) == []
     assert check_feeds.subscribers_saw_the_log(CHILD, ROOT, EVENTS, {**seen, "second": frames})

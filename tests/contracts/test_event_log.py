@@ -8,7 +8,7 @@ import pytest
 from steersman.adapters.log.recorder import Recorder
 from steersman.adapters.stores.postgres_log import PostgresLog
 from steersman.adapters.stores.sqlite_log import SqliteLog
-from steersman.application.ports.log import Conflict, LogUnavailable, Undecodable
+from steersman.application.ports.log import ConcurrencyConflict, LogUnavailable, Undecodable
 from steersman.domain.event import Draft, Event, Text, Unknown
 
 from .conftest import Store
@@ -59,7 +59,7 @@ def test_what_append_returns_is_what_every_reader_gets(store: Store) -> None:
 def test_an_append_is_stored_as_a_whole_or_not_at_all(store: Store) -> None:
     log = store.open()
     log.append(append("c1", note("budget")))
-    with pytest.raises(Conflict):
+    with pytest.raises(ConcurrencyConflict):
         log.append(append("c2", note("plan"), note("budget")))
     assert (log.head(), list(log.read_stream("plan"))) == (1, [])
 
@@ -67,7 +67,7 @@ def test_an_append_is_stored_as_a_whole_or_not_at_all(store: Store) -> None:
 def test_a_stream_that_was_only_read_must_not_have_moved_either(store: Store) -> None:
     log = store.open()
     log.append(append("c1", note("gate")))
-    with pytest.raises(Conflict):
+    with pytest.raises(ConcurrencyConflict):
         log.append(append("c2", note("plan"), expected={"plan": 0, "gate": 0}))
     assert log.append(append("c3", note("plan"), expected={"plan": 0, "gate": 1}))[0].position == 2
 
@@ -208,7 +208,7 @@ def test_each_commit_is_announced_once_it_can_be_read(store: Store) -> None:
     log = store.open(announce=lambda position: heard.append((position, reader.head())))
     reader = store.open()
     log.append(append("c1", note("s"), note("s")))
-    with pytest.raises(Conflict):
+    with pytest.raises(ConcurrencyConflict):
         log.append(append("c2", note("s")))
     log.close()
     assert heard == [(2, 2)]

@@ -11,13 +11,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from steersman.adapters.log.numbering import Numbered, Numbering, Wanted, encode_facts
+from steersman.adapters.log.numbering import BatchNeeds, Numbered, Numbering, encode_facts
 from steersman.adapters.log.recorder import Recorder
 from steersman.adapters.log.sequencer import Sequencer, ignore
 from steersman.adapters.log.stored_log import StoredLog
 from steersman.adapters.log_format.event_codec import EventCodec
 from steersman.adapters.stores.postgres_log import PostgresLog
-from steersman.application.ports.log import AlreadyAnswered, Answered, Append, Conflict, LogUnavailable
+from steersman.application.ports.log import AlreadyAnswered, Answered, Append, ConcurrencyConflict, LogUnavailable
 from steersman.domain.event import Fact
 
 from .conftest import Store
@@ -157,7 +157,7 @@ def test_of_those_who_saw_the_same_version_exactly_one_wins(store: Store) -> Non
     def attempt(writer: int, version: int) -> bool:
         try:
             logs[writer % 2].append(append(f"{writer}-{version}", note("gate"), expected={"gate": version}))
-        except Conflict:
+        except ConcurrencyConflict:
             return False
         return True
 
@@ -204,7 +204,7 @@ def test_one_losing_append_takes_nothing_from_the_others_of_its_batch(
         append("good", note("s")),
         append("after", note("s"), expected={"s": 1}),
     )
-    assert isinstance(lost.exception(), Conflict)
+    assert isinstance(lost.exception(), ConcurrencyConflict)
     assert [f.position for future in (good, repeat, after) for f in future.result()] == [2, 2, 3]
     assert (faulty.transactions, log.head()) == (2, 3)
 
@@ -314,7 +314,7 @@ def test_an_answer_is_stored_also_without_a_fact(store: Store) -> None:
 def test_a_refused_append_leaves_no_answer(store: Store) -> None:
     log = store.open()
     log.append(append("c1", note("s")))
-    with pytest.raises(Conflict):
+    with pytest.raises(ConcurrencyConflict):
         log.append(append("c2", note("s"), idempotency=request("k")))
     assert log.answered("ada", "POST", "/steer", "k") is None
     log.append(append("c3", note("s"), expected={"s": 1}, idempotency=request("k")))
@@ -343,7 +343,7 @@ def test_nobody_reads_past_a_transaction_that_is_still_open(postgres_url: str) -
         ThreadPoolExecutor(1) as threads,
         other._recorder.transaction() as slow,
     ):
-        numbering = Numbering(slow.known(Wanted(), ""), lambda wanted: slow.known(wanted, ""))
+        numbering = Numbering(slow.known(BatchNeeds(), ""), lambda wanted: slow.known(wanted, ""))
         numbering.add(wish, numbering.place(wish, encode_facts(wish, EventCodec(CATALOGUE))))
         slow.write(numbering.finish(), "", "")
         quick = threads.submit(log.append, append("quick", note("quick")))

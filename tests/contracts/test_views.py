@@ -28,7 +28,7 @@ from steersman.application.views.project_views import (
     QUARANTINE,
     Batches,
     Changes,
-    StoredRows,
+    GenerationRows,
     advance,
     catch_up,
     prepare,
@@ -201,7 +201,7 @@ def test_a_row_is_replaced_and_removed_by_its_key(store: Store) -> None:
 def test_an_error_in_the_middle_of_a_fold_stores_neither_rows_nor_position(store: Store) -> None:
     put(store, {"a": placed(1, b"A")}, upto=1)
 
-    def fold(stored: StoredRows) -> Changes:
+    def fold(stored: GenerationRows) -> Changes:
         assert stored.row("a") == b"A"
         raise ZeroDivisionError
 
@@ -452,7 +452,7 @@ def test_a_fault_of_the_store_quarantines_nobody(store: Store, log: Log) -> None
             raise LogUnavailable("the disk is full")
 
     class BrokenView(View[Tally]):
-        def open(self, stored: StoredRows) -> Rows[Tally]:
+        def open(self, stored: GenerationRows) -> Rows[Tally]:
             return Broken(self, stored)
 
     broken = BrokenView("tally", 1, Tally, apply=tally, place=VIEW.place)

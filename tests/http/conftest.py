@@ -38,21 +38,21 @@ from steersman.domain.process import dispatch
 from steersman.domain.runs import review
 from steersman.domain.work import child_ends, turns
 from steersman.http.app import create_app
-from steersman.http.request.given import Services, Settings
+from steersman.http.request.given import ApiSettings, Services
 from steersman.http.service.metrics import Metrics
-from steersman.ops.serving.connections import GuardedServer, Limits
+from steersman.ops.serving.connections import ClientLimits, GuardedServer
 
 PLAN = {"subtasks": [{"title": "Build", "scope": "All of it"}, {"title": "Test", "dependsOn": [0]}]}
-#: Short, so that tests of silence and of waiting in vain are quick; none of them measures it.
 #: Receivers of this machine's own may be told.
 LOOPBACK = read_networks(["127.0.0.0/8"])
-SETTINGS = Settings(keepalive_seconds=0.2, min_position_seconds=0.3, effect_seconds=0.3)
+#: Short, so that tests of silence and of waiting in vain are quick; none of them measures it.
+SETTINGS = ApiSettings(keepalive_seconds=0.2, min_position_seconds=0.3, effect_seconds=0.3)
 
 
 class Server(GuardedServer):
     """The server of `steersman serve`, saying when it serves."""
 
-    def __init__(self, config: uvicorn.Config, limits: Limits | None) -> None:
+    def __init__(self, config: uvicorn.Config, limits: ClientLimits | None) -> None:
         super().__init__(config, limits)
         self.serving = Event()
 
@@ -220,7 +220,7 @@ def served(
     *,
     send_buffer: int | None = None,
     measured: Metrics | None = None,
-    limits: Limits | None = None,
+    limits: ClientLimits | None = None,
 ) -> Iterator[str]:
     """Serve the API, at the URL that is given, until the block ends."""
     with socket.create_server(("127.0.0.1", 0)) as listener:

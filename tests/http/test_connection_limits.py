@@ -9,10 +9,10 @@ from contextlib import closing, suppress
 import pytest
 
 from steersman.http.request.given import Services
-from steersman.ops.serving.connections import Limits
+from steersman.ops.serving.connections import ClientLimits
 from steersman.tests.http.conftest import Api, served
 
-LIMITS = Limits(head_seconds=1.0, body_seconds=1.5, unread_seconds=1.0, strangers=12, ahead=4)
+LIMITS = ClientLimits(head_seconds=1.0, body_seconds=1.5, unread_seconds=1.0, strangers=12, ahead=4)
 MOST_SENT = 64 * 1024 * 1024
 PATIENCE_SECONDS = 60.0
 
@@ -137,7 +137,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def test_strangers_of_one_address_have_so_many_connections_and_people_we_know_any(services: Services, api: Api) -> None:
-    limits = Limits(strangers=3, head_seconds=600.0)
+    limits = ClientLimits(strangers=3, head_seconds=600.0)
     with served(services, limits=limits) as url:
         host, port = url.removeprefix("http://").split(":")
         token = api.client().headers["Authorization"]

@@ -13,7 +13,7 @@ import pytest
 from steersman.http.feeds.feed_sources import PAGE_BYTES, RunSource
 from steersman.http.request.access import Access
 from steersman.http.request.given import Services
-from steersman.ops.serving.connections import Limits
+from steersman.ops.serving.connections import ClientLimits
 from steersman.tests.http.conftest import Api, served
 from steersman.tests.http.feeds import listening
 from steersman.tests.live_agents import wait_until
@@ -77,7 +77,7 @@ def test_4096_readers_that_do_not_read_take_a_bounded_memory_each(
 ) -> None:
     child = talkative(story, 40)
     token = story.client.headers["authorization"]
-    limits = Limits(unread_seconds=900.0, strangers=READERS)
+    limits = ClientLimits(unread_seconds=900.0, strangers=READERS)
     with served(services, send_buffer=16_384, limits=limits) as url, ExitStack() as stack:
         path = f"/api/runs/{child}/stream"
         for _ in range(50):  # what everybody shares is there
@@ -94,7 +94,7 @@ def test_a_reader_of_a_feed_that_does_not_read_is_let_go_and_its_place_is_free(s
     quick = replace(services, settings=replace(services.settings, keepalive_seconds=600.0))
     token = story.client.headers["authorization"]
     with (
-        served(quick, send_buffer=16_384, limits=Limits(unread_seconds=0.5)) as url,
+        served(quick, send_buffer=16_384, limits=ClientLimits(unread_seconds=0.5)) as url,
         closing(opened(url, f"/api/runs/{child}/stream", token)) as connection,
     ):
         wait_until(lambda: connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0, "it is let go")

@@ -9,7 +9,7 @@ import pytest
 
 from steersman.application.ports.log import Undecodable
 from steersman.application.ports.proofs import OutOfRange
-from steersman.application.ports.verdict import Finding, Verdict
+from steersman.application.ports.verdict import AuditVerdict, Finding
 from steersman.http.request.findings import Findings
 from steersman.http.request.given import Services
 from steersman.tests.http.conftest import served
@@ -92,7 +92,7 @@ def test_a_fact_that_a_request_cannot_read_is_told_by_health_and_metrics(service
 
 def test_an_audit_that_finds_tampering_is_told_by_health(services: Services, story: Any) -> None:
     steered(story)
-    bad = Verdict(verdict="tampered", finding=Finding(reason="leaf_mismatch", position=3))
+    bad = AuditVerdict(verdict="tampered", finding=Finding(reason="leaf_mismatch", position=3))
     told, health = asked(services, story, "audit", lambda _: bad, f"/api/runs/{story.run_id}/audit")
     assert told.json()["verdict"] == "tampered"
     assert (health["status"], health["log"]) == ("degraded", "damaged")

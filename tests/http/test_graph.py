@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from steersman.domain.event import Text
-from steersman.domain.facts.graph import Part, coordinator_graph
+from steersman.domain.facts.graph import DrawnSubtask, coordinator_graph
 from steersman.domain.process import dispatch
 from steersman.domain.projects.team import Member
 from steersman.domain.runs.planning import ProposedSubtask, make_plan
@@ -112,8 +112,8 @@ def test_a_plan_that_is_made_later_is_told_as_a_graph_of_its_own(story: Any) -> 
 
 
 def test_fans_are_told_by_forward_edges_alone() -> None:
-    def part(subtask_id: int, *needs: int) -> Part:
-        return Part(
+    def part(subtask_id: int, *needs: int) -> DrawnSubtask:
+        return DrawnSubtask(
             subtask_id=subtask_id, title=Text(""), agent="a", model="m", phase="none", isolation="", depends_on=needs
         )
 

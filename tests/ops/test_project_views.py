@@ -15,7 +15,7 @@ from steersman.application.views.keep_views import (
     ViewKeeper,
     open_run_ids,
 )
-from steersman.application.views.project_views import BATCH, Head, catch_up, rebuild
+from steersman.application.views.project_views import BATCH, ViewHead, catch_up, rebuild
 from steersman.domain.event import Draft, Fact, Text
 from steersman.domain.facts.run import CoordinatorRun, CoordinatorStarted
 from steersman.domain.git import Commit
@@ -46,7 +46,7 @@ class Views(MemoryViews):
         if self.untidy:
             raise LogUnavailable("full")
 
-    def heads(self, view: str) -> Sequence[Head]:
+    def heads(self, view: str) -> Sequence[ViewHead]:
         """Return the generations."""
         if view == BROKEN and self.broken:
             self.tries += 1

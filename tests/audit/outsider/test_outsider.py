@@ -24,7 +24,7 @@ from steersman.adapters.log_format.signed_note import Checkpoint, public_bytes, 
 from steersman.adapters.log_format.signed_note import verifier_key as public_key
 from steersman.adapters.stores.postgres_log import LogDatastore, PostgresRecorder
 from steersman.adapters.stores.sqlite_log import SqliteRecorder, open_datastore
-from steersman.application.ports.verdict import Verdict
+from steersman.application.ports.verdict import AuditVerdict
 from steersman.tests.audit.outsider.make_samples import SAMPLES
 from steersman.tests.audit.outsider.tables import put, read
 from steersman.tests.audit.outsider.verifier.bundles import verify_bundle
@@ -49,7 +49,7 @@ def samples(*kinds: str) -> Any:
     return pytest.mark.parametrize("sample", found, ids=[f"{path.parent.name}: {path.stem}" for path in found])
 
 
-def assert_agreed(sample: Path, ours: Verdict, theirs: Theirs) -> None:
+def assert_agreed(sample: Path, ours: AuditVerdict, theirs: Theirs) -> None:
     """Both have the verdict that the sample is for, and name the same place."""
     expected = SOUND.get(sample.stem, "tampered")
     assert (ours.verdict, theirs.verdict) == (expected, expected), (ours.finding, theirs)
