@@ -6,7 +6,7 @@ from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.middleware import DefineMiddleware
 
-from . import openapi
+from . import openapi, openapi_page
 from .feeds import events, stream
 from .files import assembly_files, files, project_workspace
 from .gate import approvals, assembly, outcome_spec, run_actions
@@ -156,7 +156,7 @@ def create_app(services: Services, measured: Metrics | None = None, role: str = 
         before_request=refuse_unknown_parameters,
         before_send=[measured.count],
         request_max_body_size=services.settings.max_body_bytes,
-        openapi_config=openapi.config(services.settings.version),
+        openapi_config=openapi.config(services.settings.version, openapi_page.DescriptionPage()),
         # How and where a process logs is its own business: see ops/serving/logs.py.
         logging_config=None,
         state=State({FINDINGS: services.findings}),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from threading import Lock
 
-from ...application.ports.notices import Outcome
+from ...application.ports.notices import Attempt
 
 #: How long it may take over one event.
 COMMAND_SECONDS = 60.0
@@ -25,7 +25,7 @@ class NotifyCommand:
         self._running: subprocess.Popen[bytes] | None = None
         self._is_closed = False
 
-    def tell(self, body: bytes) -> Outcome:
+    def tell(self, body: bytes) -> Attempt:
         """Run it once; see the port."""
         environment = {name: os.environ[name] for name in PASSED if name in os.environ}
         try:
@@ -52,7 +52,7 @@ class NotifyCommand:
             _kill(running)
             with self._lock:
                 self._running = None
-        return Outcome(state="delivered", word="delivered") if not running.returncode else _exit(running.returncode)
+        return Attempt(state="delivered", word="delivered") if not running.returncode else _exit(running.returncode)
 
     def close(self) -> None:
         """Break off what runs."""
@@ -72,9 +72,9 @@ def _kill(running: subprocess.Popen[bytes], *, wait: bool = True) -> None:
                 running.stdin.close()
 
 
-def _exit(code: int) -> Outcome:
+def _exit(code: int) -> Attempt:
     return _failed(f"exit_{code}" if code > 0 else f"signal_{-code}")
 
 
-def _failed(word: str) -> Outcome:
-    return Outcome(state="failed", word=word)
+def _failed(word: str) -> Attempt:
+    return Attempt(state="failed", word=word)

@@ -14,7 +14,7 @@ from email.utils import parsedate_to_datetime
 from threading import Lock, Thread, Timer
 
 from ...application.notifying.receiver_address import AddressRefused, read_receiver
-from ...application.ports.notices import Outcome
+from ...application.ports.notices import Attempt
 from .addresses import Network, allowed_addresses
 
 #: How long one attempt may take in all, and its look-up. Standard Webhooks asks for 15 to 30 seconds.
@@ -43,7 +43,7 @@ class GuardedPost:
         self._open = set[socket.socket]()
         self._is_closed = False
 
-    def send(self, url: str, headers: Mapping[str, str], body: bytes) -> Outcome:
+    def send(self, url: str, headers: Mapping[str, str], body: bytes) -> Attempt:
         """Send once; see the port."""
         timer: Timer | None = None
         until = time.monotonic() + self._seconds
@@ -123,7 +123,7 @@ class GuardedPost:
             return plain
         raise error
 
-    def _exchanged(self, plain: socket.socket, url: str, headers: Mapping[str, str], body: bytes) -> Outcome:
+    def _exchanged(self, plain: socket.socket, url: str, headers: Mapping[str, str], body: bytes) -> Attempt:
         parts, host, port = read_receiver(url)
         connection = http.client.HTTPConnection(host, port, timeout=self._seconds)
         is_tls = parts.scheme == "https"
@@ -154,15 +154,15 @@ def _break_off(one: socket.socket) -> None:
         one.shutdown(socket.SHUT_RDWR)
 
 
-def _failed(word: str, retry_after: float | None = None) -> Outcome:
-    return Outcome(state="failed", word=word, retry_after_seconds=retry_after)
+def _failed(word: str, retry_after: float | None = None) -> Attempt:
+    return Attempt(state="failed", word=word, retry_after_seconds=retry_after)
 
 
-def _outcome(status: int, retry_after: str | None) -> Outcome:
+def _outcome(status: int, retry_after: str | None) -> Attempt:
     if 200 <= status < 300:
-        return Outcome(state="delivered", word="delivered")
+        return Attempt(state="delivered", word="delivered")
     if status == GONE:
-        return Outcome(state="gone", word=f"status_{status}")
+        return Attempt(state="gone", word=f"status_{status}")
     return _failed(f"status_{status}", _seconds(retry_after) if status in SLOW_DOWN else None)
 
 

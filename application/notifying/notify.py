@@ -20,7 +20,7 @@ from ...projections import notices, webhooks
 from ...projections.notices import NUMBERS_PER_FACT, Notice
 from ..commands.change_project import change_project
 from ..ports.log import EventLog
-from ..ports.notices import COMMAND_ID, Outcome, Post, Receiver, Receivers, Tell
+from ..ports.notices import COMMAND_ID, Attempt, Post, Receiver, Receivers, Tell
 from ..ports.outside import Clock, Views, Wakeups
 from ..writer.caller import service
 from . import retries
@@ -214,13 +214,13 @@ class Notifier:
                 self._disable(notice, receiver, "gave_up")
         return receiver, False
 
-    def _attempt(self, receiver: Receiver, notice: Notice, body: bytes, now: float) -> Outcome:
+    def _attempt(self, receiver: Receiver, notice: Notice, body: bytes, now: float) -> Attempt:
         if receiver.id == COMMAND_ID:
             assert self._tell is not None
             return self._tell.tell(body)
         return self._post.send(receiver.url, headers(notice, body, receiver.secrets, now), body)
 
-    def _after_try(self, receiver: Receiver, notice: Notice, outcome: Outcome) -> Receiver:
+    def _after_try(self, receiver: Receiver, notice: Notice, outcome: Attempt) -> Receiver:
         now = self._now()
         receiver = msgspec.structs.replace(receiver, last_outcome=outcome.word, last_try=now)
         if outcome.state == "delivered":
@@ -261,7 +261,7 @@ class Notifier:
         except Rejected as refused:  # the next try comes to it again
             log.warning("a webhook could not be disabled", webhook=receiver.id, error=str(refused))
 
-    def _say(self, receiver: Receiver, notice: Notice, outcome: Outcome) -> None:
+    def _say(self, receiver: Receiver, notice: Notice, outcome: Attempt) -> None:
         log.warning(
             "a notice was not delivered",
             receiver=receiver.id,

@@ -75,7 +75,7 @@ class Receivers(Protocol):
         ...
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """What came of sending one notice. `gone`: the receiver wants nothing more, ever."""
 
     state: Literal["delivered", "failed", "gone"]
@@ -88,7 +88,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 class Post(Protocol):
     """Sends to addresses that somebody else chose."""
 
-    def send(self, url: str, headers: Mapping[str, str], body: bytes) -> Outcome:
+    def send(self, url: str, headers: Mapping[str, str], body: bytes) -> Attempt:
         """Send once. On return the receiver has answered, or nothing more is sent; it takes a bounded time."""
         ...
 
@@ -100,7 +100,7 @@ class Post(Protocol):
 class Tell(Protocol):
     """Tells a command of this installation's own."""
 
-    def tell(self, body: bytes) -> Outcome:
+    def tell(self, body: bytes) -> Attempt:
         """Run it once with the body as its input. On return nothing that it started is alive; it takes a bounded time."""
         ...
 

@@ -11,6 +11,7 @@ import msgspec
 from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 
+from ...application.driving.places import PlaceState
 from ...application.driving.rounds import Round
 from ...application.ports.agents import Agents
 from ...application.ports.git import Repositories
@@ -161,6 +162,7 @@ class ApiSettings:
 
 LeaseState = Literal["held", "stale"]
 #: A lease is held by this process, or its owner, whichever that was, gave no sign of life for too long.
+NO_PLACES: Mapping[PlaceState, int] = {}
 NO_LEASES: Mapping[LeaseState, int] = {"held": 0, "stale": 0}
 
 
@@ -170,6 +172,8 @@ class Counts:
 
     #: How many agents this process has running.
     agents: Callable[[], int] = lambda: 0
+    #: How many places for agents are in which state here; none in a process that drives nothing.
+    places: Callable[[], Mapping[PlaceState, int]] = lambda: NO_PLACES
     #: How many leases there are in each state. May raise LogUnavailable.
     leases: Callable[[], Mapping[LeaseState, int]] = lambda: NO_LEASES
 

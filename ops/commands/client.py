@@ -140,6 +140,9 @@ class Client:
                     raise httpx.ReadError(_told_at_once(response))
                 if response.is_error:
                     raise Refused(_told_at_once(response))
+                if response.status_code == 204:  # of a run that is over for good everything was read before
+                    yield ServerSent(event="done", data="{}", id=None)
+                    return
                 if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
                     raise Refused(f"{self._connection.url} is no Steersman: {path} is no feed.")
                 yield from read_events(response.iter_lines())

@@ -154,7 +154,7 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
         commands = KeptCommands(held, box=box, around=known.build)
         runs = RunLog(stores.log, SYSTEM_CLOCK)
         git = _git(settings, box)
-        driving = Driving(settings, role, runs, agents, commands, git, process)
+        driving = Driving(settings, role, runs, agents, commands, git, process, metrics.turn_failed)
         if driving.leases is not None:
             settle_home(settings.data, driving.leases)
         services = _services(settings, stores, tokens, receivers, feed, agents, driving, wakeups, git(always))
@@ -211,7 +211,7 @@ def _services(
         feed=feed,
         data_dir=settings.data,
         settings=ApiSettings(version=version("steersman")),
-        counts=Counts(agents=lambda: agents.running, leases=driving.counts),
+        counts=Counts(agents=lambda: agents.running, places=driving.places, leases=driving.counts),
         tenure=driving.tenure,
         holder=driving.holder,
         rounds=driving.rounds,
