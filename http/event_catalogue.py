@@ -13,7 +13,7 @@ from ..domain.kinds.catalogue import CATALOGUE
 #: The schema that has every type of event as a member, and what its payload is.
 CATALOGUE_NAME = "EventCatalogue"
 #: Before the names of what payloads are made of, so that they are not taken for what else the API speaks of.
-PREFIX = "Event."
+PREFIX = "Event"
 DESCRIPTION = (
     "Every type of event that this release stores, and the shape of its `payload`. A later release adds types, and members "
     "to payloads; it takes none away. Text that was erased is null."
@@ -27,7 +27,7 @@ def event_schemas() -> dict[str, Any]:
     references, schemas = msgspec.json.schema_components(
         [mirrors.of(kind) for kind in kinds], ref_template=f"#/components/schemas/{PREFIX}{{name}}"
     )
-    named = {f"{PREFIX}{name}": schema for name, schema in schemas.items()}
+    named = {f"{PREFIX}{name}": schema | {"title": f"{PREFIX}{name}"} for name, schema in schemas.items()}
     topics = {kind.TOPIC: reference for kind, reference in zip(kinds, references, strict=True)}
     for kind in kinds:
         schema = named[f"{PREFIX}{kind.__name__}"]

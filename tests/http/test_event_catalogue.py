@@ -23,7 +23,7 @@ def test_what_is_shown_of_an_event_is_what_the_catalogue_says(kind: type[Event])
     shown: Any = msgspec.json.decode(msgspec.json.encode(timeline_entry(decoded(newest()[kind.TOPIC]))))
     payload = shown["payload"]
     validator_for(schema).validate(payload)
-    named = SCHEMAS[f"Event.{kind.__name__}"]
+    named = SCHEMAS[f"Event{kind.__name__}"]
     assert payload.keys() <= named["properties"].keys()
     assert named["description"]
 
