@@ -249,4 +249,6 @@ def _told(response: httpx.Response) -> str:
         words = f"{problem['error']}: {problem['message']}"
     except (ValueError, KeyError, TypeError):
         words = response.text[:500]
+    if response.status_code == 401:
+        words += " The service does not know the one that was sent, or it was revoked."
     return f"HTTP {response.status_code} {words}"
