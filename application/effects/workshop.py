@@ -20,12 +20,10 @@ from ..ports.tenure import Alone, Tenure
 from ..writer.caller import service
 from ..writer.run_log import Decision, RunLog
 from .at_work import AtWork, NoBounds
+from .timings import Timings
 
-POLL_SECONDS = 1.0
 #: How long an agent may show no sign of work.
 STALL_SECONDS = 300.0
-#: How long an agent that is being started is waited for: much longer than it may take.
-OPEN_SECONDS = 60.0
 
 
 class Closing(Exception):
@@ -68,6 +66,7 @@ class Workshop:
         stall_seconds: float = STALL_SECONDS,
         tenure: Tenure | None = None,
         turn_bytes: int = MAX_TURN_BYTES,
+        timings: Timings | None = None,
     ) -> None:
         self.runs = runs
         self.tenure = tenure or Alone()
@@ -77,6 +76,7 @@ class Workshop:
         self.stall_seconds = stall_seconds
         #: How much an agent may report in one turn.
         self.turn_bytes = turn_bytes
+        self.timings = timings or Timings()
         self._signals = signals
         self._wakeups = wakeups
         self._worktrees = worktrees
@@ -148,7 +148,7 @@ class Workshop:
             if left <= 0:
                 return False
             # From the last announcement, not from the log's head: one that runs ahead of it must not make a busy loop.
-            announced = max(announced, self._wakeups.wait(announced, min(left, POLL_SECONDS)))
+            announced = max(announced, self._wakeups.wait(announced, min(left, self.timings.poll)))
 
     def rest(self, child_run_id: str) -> None:
         """Let a child's place go, for as long as its agent waits for a person."""
@@ -283,10 +283,9 @@ class Workshop:
             self._empty(run_id, place)
         return pids
 
-    @staticmethod
-    def _await_opened(run_id: str, place: _Place) -> None:
-        if not place.opened.wait(OPEN_SECONDS):
-            raise StillOpening(f"the agent of run {run_id} has been starting for more than {OPEN_SECONDS:.0f} s")
+    def _await_opened(self, run_id: str, place: _Place) -> None:
+        if not place.opened.wait(self.timings.open):
+            raise StillOpening(f"the agent of run {run_id} has been starting for more than {self.timings.open:.0f} s")
 
     def close(self) -> None:
         """Kill every agent; from here on their ends say nothing about their runs."""
