@@ -3,15 +3,19 @@
 import base64
 import hashlib
 import hmac
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from steersman.adapters.outgoing.post import GuardedPost
 from steersman.application.notifying.notify import Notifier
 from steersman.application.notifying.retries import SCHEDULE_SECONDS
+from steersman.application.ports.notices import COMMAND_ID, Attempt
+from steersman.domain.runs import review
 from steersman.http.request.given import Services
 from steersman.tests.http.conftest import LOOPBACK
 from steersman.tests.http.receiver import LocalReceiver, Sent, receiving
@@ -345,3 +349,94 @@ def test_a_project_that_is_deleted_tells_nobody(hooked: Hooked) -> None:
     hooked.clock.late += timedelta(hours=2)
     hooked.settle()
     assert len(hooked.local.sent) == sent
+
+
+class Command:
+    """The command of an installation, which ends as it is told to."""
+
+    def __init__(self, *ends: Attempt) -> None:
+        self.ends = list(ends)
+        self.heard: list[Any] = []
+
+    def tell(self, body: bytes) -> Attempt:
+        """Hear of an event."""
+        self.heard.append(msgspec.json.decode(body))
+        return self.ends.pop(0) if self.ends else Attempt(state="delivered", word="delivered")
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+def test_a_command_is_told_of_every_project_and_tried_again_for_as_long_as_it_takes(
+    hooked: Hooked, services: Services
+) -> None:
+    failed = Attempt(state="failed", word="exit_1")
+    command = Command(*[failed] * (len(SCHEDULE_SECONDS) + 3))
+    hooked.notifier = Notifier(
+        services.log,
+        services.views,
+        services.receivers,
+        GuardedPost(LOOPBACK),
+        hooked.clock,
+        lambda: 0.0,
+        tell=command,
+        alone=False,
+    )
+    hooked.notifier.begin()
+    try:
+        first, second = ask(hooked.story, "Which colour?"), ask(hooked.story, "Which size?")
+        for failures in range(1, len(SCHEDULE_SECONDS) + 4):
+            hooked.settle()
+            assert f"steersman_notify_command_failures {failures}.0" in measured(hooked)
+            # Never longer than five minutes apart.
+            hooked.clock.late += timedelta(seconds=301)
+        hooked.settle()
+        assert {event["data"]["item_id"] for event in command.heard[:-1]} == {first}
+        assert [event["data"]["item_id"] for event in command.heard[-2:]] == [first, second]
+        assert "steersman_notify_command_failures 0.0" in measured(hooked)
+        # A test of a webhook is nothing to it.
+        hooked.post("/test").raise_for_status()
+        heard = len(command.heard)
+        hooked.settle()
+        assert len(command.heard) == heard
+        assert hooked.local.sent[-1].event["type"] == "io.steersman.webhook.test"
+    finally:
+        services.receivers.remove(COMMAND_ID)
+
+
+def measured(hooked: Hooked) -> str:
+    """What the metrics say."""
+    return hooked.story.api.anonymous().get("/metrics").raise_for_status().text
+
+
+def states(hooked: Hooked) -> dict[str, float]:
+    """How many webhooks are in which state."""
+    found = re.findall(r'^steersman_webhooks\{state="(\w+)"\} (\S+)$', measured(hooked), re.MULTILINE)
+    return {state: float(count) for state, count in found}
+
+
+def test_webhooks_are_counted_by_their_state(hooked: Hooked) -> None:
+    hooked.settle()
+    before = states(hooked)
+    hooked.local.answers = [(500, {}), (410, {})]
+    ask(hooked.story, "Which colour?")
+    hooked.settle()
+    then = states(hooked)
+    assert (then["active"], then["failing"]) == (before["active"] - 1, before["failing"] + 1)
+    hooked.clock.late += timedelta(seconds=10)
+    hooked.settle()
+    assert hooked.services.views.wait("webhooks", hooked.services.log.head(), 60)
+    then = states(hooked)
+    assert (then["failing"], then["disabled"]) == (before["failing"], before["disabled"] + 1)
+
+
+def test_nobody_is_told_of_a_run_that_is_deleted(hooked: Hooked) -> None:
+    ask(hooked.story, "Which colour?")
+    hooked.local.answers = [(500, {})]
+    hooked.settle()
+    hooked.story.decide(lambda run: review.fail_run(run, error_code="x", message="", retryable=True))
+    hooked.story.client.delete(f"/api/runs/{hooked.story.run_id}").raise_for_status()
+    hooked.clock.late += timedelta(seconds=10)
+    hooked.settle()
+    assert len(hooked.local.sent) == 1
+    assert hooked.shown()["state"] == "failing"
