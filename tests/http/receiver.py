@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Condition, Thread
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -57,8 +57,6 @@ def receiving() -> Iterator[LocalReceiver]:
     local = LocalReceiver()
 
     class Handler(BaseHTTPRequestHandler):
-        protocol_version: ClassVar[str] = "HTTP/1.1"
-
         def do_POST(self) -> None:
             """Answer a request."""
             body = self.rfile.read(int(self.headers["content-length"]))
