@@ -68,14 +68,20 @@ def cloud_event(notice: Notice, origin: str) -> bytes:
 def headers(notice: Notice, body: bytes, secrets: Iterable[SigningSecret], at: float) -> Mapping[str, str]:
     """Return the headers of one attempt at this moment, signed with every secret that holds then."""
     timestamp = str(int(at))
-    signed = f"{event_id(notice)}.{timestamp}.".encode() + body
     valid = [one.secret for one in secrets if one.until is None or one.until > at]
     return {
         "content-type": MEDIA_TYPE,
         "webhook-id": event_id(notice),
         "webhook-timestamp": timestamp,
-        "webhook-signature": " ".join(f"v1,{_signature(secret, signed)}" for secret in valid),
+        "webhook-signature": " ".join(signature(secret, event_id(notice), timestamp, body) for secret in valid),
     }
+
+
+def signature(secret: str, message_id: str, timestamp: str, body: bytes) -> str:
+    """Return the signature of one attempt, as Standard Webhooks 1.0 has it."""
+    key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    return f"v1,{base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()}"
 
 
 def make_secret(random: bytes) -> str:
@@ -90,8 +96,3 @@ def is_secret(given: str) -> bool:
     except ValueError:
         return False
     return given.startswith(SECRET_PREFIX) and LEAST_SECRET_BYTES <= len(found) <= MOST_SECRET_BYTES
-
-
-def _signature(secret: str, signed: bytes) -> str:
-    key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
-    return base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
