@@ -11,6 +11,7 @@ from litestar.openapi.plugins import JsonRenderPlugin, OpenAPIRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 
 from .event_catalogue import CATALOGUE_NAME, event_schemas
+from .sent_notices import notice_schemas, sent_notices
 from .steering.fleet_batch import FleetSteerRequest
 from .steering.worker_steering import WorkerSteerRequest
 
@@ -135,7 +136,8 @@ def described(generated: dict[str, Any]) -> dict[str, Any]:
             schema["examples"] = [EXAMPLES[name]]
     used = _used(document["paths"], schemas)
     document["components"]["schemas"] = {name: schema for name, schema in schemas.items() if name in used}
-    document["components"]["schemas"] |= event_schemas()
+    document["components"]["schemas"] |= event_schemas() | notice_schemas()
+    document["webhooks"] = sent_notices()
     for name in EVENTS:
         payload = document["components"]["schemas"][name]["properties"]["payload"]
         payload["description"] = f"What the event says: the member of `{CATALOGUE_NAME}` that its `type` names."

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from jsonschema_rs import validator_for
 
 from steersman.adapters.outgoing.post import GuardedPost
 from steersman.application.notifying.notify import Notifier
@@ -126,7 +127,17 @@ def test_what_begins_and_ceases_to_wait_and_what_ends_is_told_in_order_signed_an
     assert began["data"]["run_id"] == began["subject"] == story.run_id
     assert began["data"]["child_run_id"] == story.child(1)
     assert began["data"]["links"]["waiting"] == f"/api/waiting?run_id={story.run_id}"
+    described = story.api.anonymous().get("/schema").json()
+    notice = described["webhooks"]["notice"]["post"]
+    validator = validator_for(
+        {
+            **notice["requestBody"]["content"]["application/cloudevents+json"]["schema"],
+            "components": described["components"],
+        }
+    )
     for sent in hooked.local.sent:
+        validator.validate(sent.event)
+        assert {parameter["name"] for parameter in notice["parameters"]} <= sent.headers.keys()
         assert sent.path == "/in?key=k"
         assert sent.headers["content-type"] == "application/cloudevents+json"
         assert sent.headers["webhook-id"] == sent.event["id"]
