@@ -6,11 +6,11 @@ from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.middleware import DefineMiddleware
 
-from . import openapi
+from . import openapi, openapi_page
 from .feeds import events, stream
 from .files import assembly_files, files, project_workspace
 from .gate import approvals, assembly, outcome_spec, run_actions
-from .projects import project_changes, projects, sandbox_policy, team, team_changes
+from .projects import project_changes, projects, sandbox_policy, team, team_changes, webhooks
 from .request.access import Access
 from .request.authentication import BearerAuthentication
 from .request.cut_short import told_when_cut_short
@@ -50,6 +50,14 @@ ROUTES = (
     team_changes.show_charter,
     team_changes.put_charter,
     team_changes.show_member_history,
+    webhooks.create_webhook,
+    webhooks.list_webhooks,
+    webhooks.show_webhook,
+    webhooks.enable_webhook,
+    webhooks.disable_webhook,
+    webhooks.test_webhook,
+    webhooks.replace_webhook_secret,
+    webhooks.remove_webhook,
     sandbox_policy.show_sandbox_policy,
     sandbox_policy.put_sandbox_policy,
     orchestrations.start_run,
@@ -148,7 +156,7 @@ def create_app(services: Services, measured: Metrics | None = None, role: str = 
         before_request=refuse_unknown_parameters,
         before_send=[measured.count],
         request_max_body_size=services.settings.max_body_bytes,
-        openapi_config=openapi.config(services.settings.version),
+        openapi_config=openapi.config(services.settings.version, openapi_page.DescriptionPage()),
         # How and where a process logs is its own business: see ops/serving/logs.py.
         logging_config=None,
         state=State({FINDINGS: services.findings}),

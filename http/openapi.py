@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 from litestar import Request
 from litestar.openapi import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.openapi.plugins import JsonRenderPlugin, OpenAPIRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 
+from .event_catalogue import CATALOGUE_NAME, event_schemas
+from .sent_notices import notice_schemas, sent_notices
 from .steering.fleet_batch import FleetSteerRequest
 from .steering.worker_steering import WorkerSteerRequest
 
@@ -19,6 +21,8 @@ PROOF_PATH = "/api/receipts/{directive}"
 PRIVATE = "internal"
 #: What a request may hold is closed; answers may grow.
 CLOSED = ("ProposedSubtask",)
+#: What has an event's payload.
+EVENTS = ("EventBody", "LogEventBody")
 #: What an operation is called where its handler's name, read alone, says too little. Clients are made from these.
 NAMES = {
     "banner": "showBanner",
@@ -84,22 +88,26 @@ RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait.", "schema": {"ty
 
 
 class Description(JsonRenderPlugin):
-    """The description as litestar makes it, put right where litestar cannot know better."""
+    """The description as litestar makes it, put right where litestar cannot know better. It is made once."""
+
+    _document: bytes | None = None
 
     def render(self, request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:
         """Return the document."""
-        return super().render(request, described(openapi_schema))  # pyright: ignore[reportUnknownMemberType]
+        if self._document is None:
+            self._document = super().render(request, described(openapi_schema))  # pyright: ignore[reportUnknownMemberType]
+        return self._document
 
 
-def config(version: str) -> OpenAPIConfig:
-    """Return how the description is made."""
+def config(version: str, *more: OpenAPIRenderPlugin) -> OpenAPIConfig:
+    """Return how the description is made, and what else shows it."""
     bearer = SecurityScheme(type="http", scheme="bearer", description="A token from `steersman token issue`.")
     return OpenAPIConfig(
         title="Steersman",
         version=version,
         description="An event-sourced control plane that runs and steers fleets of coding agents.",
         path="/schema",
-        render_plugins=[Description(path=["/openapi.json", "/"])],
+        render_plugins=[Description(path=["/openapi.json", "/"]), *more],
         components=Components(security_schemes={"bearer": bearer}),
         security=[{"bearer": []}],
         use_handler_docstrings=True,
@@ -128,6 +136,11 @@ def described(generated: dict[str, Any]) -> dict[str, Any]:
             schema["examples"] = [EXAMPLES[name]]
     used = _used(document["paths"], schemas)
     document["components"]["schemas"] = {name: schema for name, schema in schemas.items() if name in used}
+    document["components"]["schemas"] |= event_schemas() | notice_schemas()
+    document["webhooks"] = sent_notices()
+    for name in EVENTS:
+        payload = document["components"]["schemas"][name]["properties"]["payload"]
+        payload["description"] = f"What the event says: the member of `{CATALOGUE_NAME}` that its `type` names."
     _whole_numbers(document)
     return document
 

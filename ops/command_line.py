@@ -33,6 +33,7 @@ COMMANDS = {
     "steer": ("commands.decide:steer", "Correct a run while it works."),
     "completion": ("commands.completion", "Print what a shell needs to complete all this."),
     "serve": ("admin.serve", "Run the service."),
+    "config": ("admin.config_command", "Show every setting, and where it comes from."),
     "demo": ("admin.run_demo", "Show the whole way from a goal to a merged commit."),
     "token": ("admin.tokens", "Issue, list and revoke the tokens that clients send."),
     "agents": ("admin.agents_command", "List the known agents and whether they are installed."),

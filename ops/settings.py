@@ -1,4 +1,4 @@
-"""What the environment says: read once, checked once, and from then on a value like any other."""
+"""What the environment and the settings file say: read once, checked once, and from then on a value like any other."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -8,9 +8,11 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from ..adapters.outgoing.addresses import read_networks
 from ..adapters.processes.agents_file import Isolation
 from ..domain.facts.agent_output import MAX_TURN_BYTES
 from .refused import Refused
+from .settings_sources import Sources, read_sources
 
 #: A command before it has its options.
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -62,6 +64,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_commit_mib: int = DEFAULT_MAX_COMMIT_MIB
     #: How much an agent may report in one turn, kept or not, before its turn is ended.
     turn_output_mib: int = DEFAULT_TURN_OUTPUT_MIB
+    #: Networks besides the public internet, such as 10.0.0.0/8, to which notices may be sent, over http as well.
+    webhook_networks: tuple[str, ...] = ()
+    #: The command that is told of what waits and what ends, in every project; named in the settings file alone.
+    notify_command: tuple[str, ...] = ()
 
     @property
     def checkpoints(self) -> Path:
@@ -82,7 +88,15 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_settings(data: Path | None = None, environment: Mapping[str, str] = os.environ) -> Settings:
-    """Return the settings; a *data* directory that was named wins over STEERSMAN_DATA. Raises Refused."""
+    """
+    Return the settings; a *data* directory that was named wins over STEERSMAN_DATA, and a variable over the settings file.
+    Raises Refused.
+    """
+    return settings_of(read_sources(environment), data)
+
+
+def settings_of(environment: Sources, data: Path | None = None) -> Settings:
+    """Return the settings that these sources make. Raises Refused."""
     named = data or (Path(environment["STEERSMAN_DATA"]) if environment.get("STEERSMAN_DATA") else None)
     return Settings(
         data=(named or _home(environment)).expanduser().absolute(),
@@ -101,6 +115,8 @@ def read_settings(data: Path | None = None, environment: Mapping[str, str] = os.
         max_file_mib=_count(environment, "STEERSMAN_MAX_FILE_MIB", DEFAULT_MAX_FILE_MIB, MOST_MIB),
         max_commit_mib=_count(environment, "STEERSMAN_MAX_COMMIT_MIB", DEFAULT_MAX_COMMIT_MIB, MOST_MIB),
         turn_output_mib=_count(environment, "STEERSMAN_TURN_OUTPUT_MIB", DEFAULT_TURN_OUTPUT_MIB, MOST_MIB),
+        webhook_networks=_networks(environment, "STEERSMAN_WEBHOOK_NETWORKS"),
+        notify_command=environment.command,
     )
 
 
@@ -113,6 +129,7 @@ def read_connection(environment: Mapping[str, str] | None = None) -> Connection:
         context = click.get_current_context(silent=True)
         given: Mapping[str, str] = context.meta.get(CONNECTION, {}) if context else {}
         environment = {**os.environ, **given}
+    environment = read_sources(environment)
     token = environment.get("STEERSMAN_TOKEN", "")
     if not token:
         raise Refused("STEERSMAN_TOKEN is not set. Get one with: steersman token issue --user YOU --scope operator")
@@ -125,46 +142,56 @@ def read_connection(environment: Mapping[str, str] | None = None) -> Connection:
     return Connection(url=url.rstrip("/"), token=token)
 
 
-def _isolation(environment: Mapping[str, str]) -> Isolation | None:
+def _isolation(environment: Sources) -> Isolation | None:
     match environment.get("STEERSMAN_ISOLATION") or None:
         case None | "bubblewrap" | "none" as isolation:
             return isolation
         case other:
-            raise Refused(f"STEERSMAN_ISOLATION must be bubblewrap or none, not {other!r}.")
+            raise Refused(f"{environment.label('STEERSMAN_ISOLATION')} must be bubblewrap or none, not {other!r}.")
 
 
-def _directories(environment: Mapping[str, str], name: str) -> tuple[Path, ...] | None:
+def _directories(environment: Sources, name: str) -> tuple[Path, ...] | None:
     named = [Path(part).expanduser() for part in environment.get(name, "").split(os.pathsep) if part]
     for path in named:
         if not path.is_absolute():
-            raise Refused(f"{name} must name absolute directories, not {str(path)!r}.")
+            raise Refused(f"{environment.label(name)} must name absolute directories, not {str(path)!r}.")
     return tuple(named) or None
 
 
-def _home(environment: Mapping[str, str]) -> Path:
+def _networks(environment: Sources, name: str) -> tuple[str, ...]:
+    # Between networks stands a comma: an address of IPv6 has colons of its own.
+    named = tuple(part.strip() for part in environment.get(name, "").split(",") if part.strip())
+    try:
+        read_networks(named)
+    except ValueError as error:
+        raise Refused(f"{environment.label(name)} must name networks, such as 10.0.0.0/8: {error}.") from error
+    return named
+
+
+def _home(environment: Sources) -> Path:
     base = environment.get("XDG_DATA_HOME") or "~/.local/share"
     return Path(base) / "steersman"
 
 
-def _keys(environment: Mapping[str, str]) -> Path:
+def _keys(environment: Sources) -> Path:
     if environment.get("STEERSMAN_KEYS"):
         return Path(environment["STEERSMAN_KEYS"]).expanduser().absolute()
     base = environment.get("XDG_STATE_HOME") or "~/.local/state"
     return (Path(base) / "steersman" / "keys").expanduser().absolute()
 
 
-def _address(environment: Mapping[str, str], name: str, schemes: tuple[str, ...]) -> str | None:
+def _address(environment: Sources, name: str, schemes: tuple[str, ...]) -> str | None:
     value = environment.get(name, "")
     if value and not value.startswith(schemes):
         # The value may hold a password, so it is not repeated.
-        raise Refused(f"{name} must begin with {' or '.join(schemes)}.")
+        raise Refused(f"{environment.label(name)} must begin with {' or '.join(schemes)}.")
     return value or None
 
 
-def _count(environment: Mapping[str, str], name: str, default: int, most: int) -> int:
+def _count(environment: Sources, name: str, default: int, most: int) -> int:
     value = environment.get(name) or str(default)
     if not value.isascii() or not value.isdigit() or not 1 <= int(value[:10]) <= most:
-        raise Refused(f"{name} must be a number from 1 to {most}, not {value!r}.")
+        raise Refused(f"{environment.label(name)} must be a number from 1 to {most}, not {value!r}.")
     return int(value)
 
 

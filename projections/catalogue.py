@@ -5,6 +5,7 @@ from typing import Any
 from . import (
     children_view,
     held_runs,
+    notices,
     open_runs,
     outstanding_directives,
     project_view,
@@ -12,6 +13,7 @@ from . import (
     run_list,
     token_usage,
     waiting,
+    webhooks,
     work_plan_view,
 )
 from .view import View
@@ -28,4 +30,6 @@ VIEWS: tuple[View[Any], ...] = (
     outstanding_directives.VIEW,
     held_runs.VIEW,
     waiting.VIEW,
+    notices.VIEW,
+    webhooks.VIEW,
 )

@@ -140,13 +140,16 @@ def apply(rows: Rows[WaitingRun], fact: Fact) -> Mapping[str, WaitingRun | None]
         return {deleted: None}
     if fact.root is None or fact.event.OUTPUT:
         return {}
-    if isinstance(fact.event, CoordinatorStarted):
-        return {fact.root: _started(fact.root, fact, fact.event)}
     row = rows.get(fact.root)
-    if row is None:
-        return {}
-    then = _next(row, fact)
+    then = after_fact(row, fact)
     return {} if then == row else {fact.root: then}
+
+
+def after_fact(row: WaitingRun | None, fact: Fact) -> WaitingRun | None:
+    """Return what waits in a run after a fact of its tree; None: there was no such run, and it does not begin here."""
+    if isinstance(fact.event, CoordinatorStarted) and fact.root is not None:
+        return _started(fact.root, fact, fact.event)
+    return None if row is None else _next(row, fact)
 
 
 def _started(run_id: str, fact: Fact, event: CoordinatorStarted) -> WaitingRun:

@@ -33,8 +33,9 @@ from ..ports.outside import Wakeups
 from ..ports.tenure import LeaseLost
 from .advancing import Advancing
 from .back_off import BackOff
+from .places import PlaceState
 from .rounds import Outcome, Round, Rounds
-from .say_what_happened import say_what_happened
+from .say_what_happened import failed_turns, say_what_happened
 from .under_way import Held, WorkUnderWay
 
 #: How long the driver waits for more news after it has looked at some.
@@ -66,8 +67,11 @@ class Driver:
         max_agents: int,
         max_processes: int | None = None,
         back_off: BackOff | None = None,
+        turn_failed: Callable[[str], object] = lambda cause: None,
     ) -> None:
+        """*turn_failed* is told the cause of each agent's run that failed here."""
         self._shop = shop
+        self._turn_failed = turn_failed
         self._wakeups = wakeups
         self._open_runs = open_runs
         self._back_off = back_off or BackOff()
@@ -110,6 +114,10 @@ class Driver:
     def states(self) -> Mapping[str, Sequence[EffectState]]:
         """Return, by run, how its effects stand."""
         return self._effects.states()
+
+    def places(self) -> Mapping[PlaceState, int]:
+        """Return how many places for agents are in which state."""
+        return self._effects.places()
 
     def rounds(self) -> Sequence[Round]:
         """Return the newest sweeps and what came of each, the newest first; not more than MAX_ROUNDS."""
@@ -171,6 +179,8 @@ class Driver:
                 announced = max(announced, self._wakeups.wait(announced, self._shop.timings.poll))
                 while facts := self._shop.runs.log.read(position, PAGE):
                     say_what_happened(facts, self._shop.tenure.holds)
+                    for cause in failed_turns(facts, self._shop.tenure.holds):
+                        self._turn_failed(cause)
                     for root in _to_be_tried(facts):
                         self._effects.try_now(root, self._shop.now())
                     for root in self._with_news(facts):

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -10,6 +11,11 @@ from ..ports.effect_state import PlaceHolder
 #: How many agents' processes there may be for each place: most of them rest until somebody answers them. A choice of ours:
 #: one that rests costs memory and no processor.
 PROCESSES_A_PLACE = 8
+
+
+#: `working`: an agent is at work in it; `free`: none is. Beside the places: `resting` agents that wait for a person, and what
+#: is `waiting` for a place.
+PlaceState = Literal["working", "free", "resting", "waiting"]
 
 
 class Seeker(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +112,16 @@ class Places:
     def line(self) -> Sequence[Seeker]:
         """Return who waits for a place, whoever asked first in front."""
         return list(self._line.values())
+
+    def counts(self) -> Mapping[PlaceState, int]:
+        """Return how many are in which state."""
+        working = len(self._at_work)
+        return {
+            "working": working,
+            "free": self._places - working,
+            "resting": len(self._resting),
+            "waiting": len(self._line),
+        }
 
     def next_runs(self) -> list[str]:
         """Return the runs of those who come next, as many as there are free places."""

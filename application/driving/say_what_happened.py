@@ -1,6 +1,6 @@
 """One line of the service's log for each thing that happens to a run which this process drives, failures with their cause."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import structlog
@@ -40,6 +40,13 @@ def say_what_happened(facts: Iterable[Fact], drives: Callable[[str], bool]) -> N
         level, words, fields = line
         child = {} if fact.run == fact.root else {"child_run": fact.run}
         (log.warning if level == "warning" else log.info)(words, run=fact.root, **child, **fields)
+
+
+def failed_turns(facts: Iterable[Fact], drives: Callable[[str], bool]) -> Iterator[str]:
+    """Give, for each run of an agent that failed with one of these facts where this process drives it, its cause in a word."""
+    for fact in facts:
+        if isinstance(fact.event, RunFailed) and fact.root not in (None, fact.run) and drives(fact.root or ""):
+            yield fact.event.error_code or "unknown"
 
 
 def _line(event: Event) -> Line | None:

@@ -14,7 +14,7 @@ from ...domain.process.effects import AnswerQuestion, Effect, ResumeWorker, Work
 from ..effects.carry_out import needs_agent
 from ..ports.effect_state import EffectState
 from .back_off import BackOff
-from .places import Places, Seeker
+from .places import Places, PlaceState, Seeker
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +57,11 @@ class WorkUnderWay:
         """Return the effects that wait for another try, and why."""
         with self._ended:
             return list(self._held.values())
+
+    def places(self) -> Mapping[PlaceState, int]:
+        """Return how many places for agents are in which state."""
+        with self._ended:
+            return self._places.counts()
 
     def running(self) -> list[Effect]:
         """Return the effects that are being carried out now."""

@@ -19,7 +19,7 @@ from ..facts import (
     topology,
     work_plan,
 )
-from ..projects import project, project_facts
+from ..projects import project, project_facts, webhook_facts
 from . import log
 
 _MODULES = (
@@ -39,6 +39,7 @@ _MODULES = (
     run,
     run_records,
     topology,
+    webhook_facts,
     work_plan,
 )
 

@@ -23,6 +23,7 @@ from .project_facts import (
     RoleRevoked,
 )
 from .team import ROLES, Member, next_name
+from .webhook_facts import Webhooks, evolve_webhooks
 
 MAX_MEMBERS = 100
 MAX_NAME_BYTES = 200
@@ -85,6 +86,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     charters: Mapping[str, Text] = {}
     members: tuple[Member, ...] = ()
     roles: Mapping[str, ProjectRole] = {}
+    webhooks: Webhooks = {}
     created_at: datetime | None = None
     version: int = 0
 
@@ -111,6 +113,7 @@ def evolve(project: Project, fact: Fact) -> Project:
             )
             return msgspec.structs.replace(project, members=(*project.members, member))
         case _:
+            project = msgspec.structs.replace(project, webhooks=evolve_webhooks(project.webhooks, fact))
             return _evolve_changes(project, fact.event, fact.at.isoformat())
 
 

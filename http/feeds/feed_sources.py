@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from ...domain.facts.child_run import ENDED
+from ...domain.runs.retry import RETRYABLE
 from ...projections import server_sent_events
 from ...projections.timeline import may_end
 from ..request.access import Access, RunPlace
@@ -90,7 +91,11 @@ class FeedSource(Protocol):
         ...
 
     def is_over(self, after: int) -> bool:
-        """Return whether nothing more can come after an id."""
+        """Return whether nothing more can come after an id, unless somebody takes the run up again."""
+        ...
+
+    def is_closed(self, after: int) -> bool:
+        """Return whether nothing can ever come after an id, whoever asks for what."""
         ...
 
 
@@ -133,6 +138,11 @@ class RunSource:
         child = run.children.get(self._place.run_id)
         return child is not None and child.status in ENDED
 
+    def is_closed(self, after: int) -> bool:
+        """Return whether the run that this one belongs to has ended, is cleared away, and cannot be tried again."""
+        run = self._services.runs.run(self._place.root)
+        return (run.deleted or (run.closed and run.status not in RETRYABLE)) and self.is_over(after)
+
 
 class LogSource:
     """The feed of everything that a principal may see. It has no end."""
@@ -164,5 +174,9 @@ class LogSource:
         return [Sent(f.fact.position, f.of_log if sees(f.fact) else b"") for f in frames]
 
     def is_over(self, after: int) -> bool:
+        """Return that more can come."""
+        return False
+
+    def is_closed(self, after: int) -> bool:
         """Return that more can come."""
         return False

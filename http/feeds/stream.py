@@ -8,7 +8,7 @@ from logging import getLogger
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from anyio import CapacityLimiter, to_thread
-from litestar import Request, get
+from litestar import Request, Response, get
 from litestar.di import NamedDependency
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, HeaderParameter, QueryParameter, SkipValidation
@@ -44,6 +44,8 @@ LastEventId: TypeAlias = Annotated[
     HeaderParameter(name="Last-Event-ID", description="The last id that was received. It wins over `after`."),
 ]
 SHOWN = ResponseSpec(str, description="Server-sent events", media_type="text/event-stream", generate_examples=False)
+#: A client that has everything of a run that cannot go on.
+NOTHING_MORE = {204: ResponseSpec(None, description="Nothing more will ever come", generate_examples=False)}
 
 
 class InvalidEventId(Invalid):
@@ -62,7 +64,11 @@ class TooManyFeeds(Unavailable):
 May: TypeAlias = Callable[[], bool]
 
 
-@get("/api/runs/{run_id:str}/stream", media_type="text/event-stream", responses={200: SHOWN} | refusals(404))
+@get(
+    "/api/runs/{run_id:str}/stream",
+    media_type="text/event-stream",
+    responses={200: SHOWN} | NOTHING_MORE | refusals(404),
+)
 async def stream_run(
     request: Request[Principal, May, Any],
     run_id: FromPath[str],
@@ -71,8 +77,11 @@ async def stream_run(
     readers: Readers,
     after: After = None,
     last_event_id: LastEventId = None,
-) -> Stream:
-    """Send the run's events after the client's id and go on as they happen; ends with `event: done`."""
+) -> Stream | Response[None]:
+    """
+    Send the run's events after the client's id and go on as they happen; ends with `event: done`. Whoever comes back with
+    the id of the last event of a run that cannot go on is answered 204: an `EventSource` does not come again.
+    """
     only_once(request, "after")
     find = partial(access.run, request.user, run_id, hides=True)
     place = await to_thread.run_sync(find, limiter=readers)
@@ -97,7 +106,7 @@ async def stream_log(
     readers: Readers,
     after: After = None,
     last_event_id: LastEventId = None,
-) -> Stream:
+) -> Stream | Response[None]:
     """Send every event that the caller may see after the client's position, and go on as they happen, without end."""
     only_once(request, "after")
     source = LogSource(services, access, request.user)
@@ -106,15 +115,19 @@ async def stream_log(
 
 async def _open(
     source: FeedSource, services: Services, readers: CapacityLimiter, given: str | None, may: May
-) -> Stream:
+) -> Stream | Response[None]:
     reader = Reader(source, services, readers, may)
     if not services.feed.admit(reader):
         raise TooManyFeeds
     try:
         cursor = await reader.cursor(given)
+        is_closed = bool(given) and await reader.is_closed(cursor)
     except BaseException:
         services.feed.dismiss(reader)
         raise
+    if is_closed:
+        services.feed.dismiss(reader)
+        return Response(None, status_code=204, headers=HEADERS)
     return Stream(reader.frames(cursor), headers=HEADERS)
 
 
@@ -139,6 +152,10 @@ class Reader:
         if not (given.isascii() and given.isdigit()) or len(given) > MAX_ID_DIGITS or int(given) > head:
             raise InvalidEventId(expected=f"0 to {head}", actual=given[:MAX_ID_DIGITS])
         return int(given)
+
+    async def is_closed(self, cursor: int) -> bool:
+        """Return whether nothing can ever come behind the cursor."""
+        return await self._in_thread(partial(self._source.is_closed, cursor))
 
     async def frames(self, cursor: int) -> AsyncGenerator[bytes]:
         """Yield every frame behind the cursor, in order, until the client goes, is too slow, or the run is over."""

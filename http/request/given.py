@@ -11,11 +11,13 @@ import msgspec
 from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 
+from ...application.driving.places import PlaceState
 from ...application.driving.rounds import Round
 from ...application.ports.agents import Agents
 from ...application.ports.git import Repositories
 from ...application.ports.leases import Holder
 from ...application.ports.log import EventLog
+from ...application.ports.notices import Receivers
 from ...application.ports.outside import Clock, Views
 from ...application.ports.proofs import Receipt
 from ...application.ports.tenure import Alone, Tenure
@@ -162,6 +164,7 @@ class ApiSettings:
 
 LeaseState = Literal["held", "stale"]
 #: A lease is held by this process, or its owner, whichever that was, gave no sign of life for too long.
+NO_PLACES: Mapping[PlaceState, int] = {}
 NO_LEASES: Mapping[LeaseState, int] = {"held": 0, "stale": 0}
 
 
@@ -171,6 +174,8 @@ class Counts:
 
     #: How many agents this process has running.
     agents: Callable[[], int] = lambda: 0
+    #: How many places for agents are in which state here; none in a process that drives nothing.
+    places: Callable[[], Mapping[PlaceState, int]] = lambda: NO_PLACES
     #: How many leases there are in each state. May raise LogUnavailable.
     leases: Callable[[], Mapping[LeaseState, int]] = lambda: NO_LEASES
 
@@ -189,12 +194,16 @@ class Services:
     repositories: Repositories
     agents: Agents
     tokens: Tokens
+    #: Whom webhooks tell.
+    receivers: Receivers
     feed: Feed
     data_dir: Path
     settings: ApiSettings = field(default_factory=ApiSettings)
     counts: Counts = field(default_factory=Counts)
     #: Whether wake-ups go between processes now; None where there is one process, or the others find out by polling.
     redis: Callable[[], RedisState | None] = lambda: None
+    #: Why notices are not sent to an address, as far as can be said without asking anybody.
+    refuses_receiver: Callable[[str], str | None] = lambda _: None
     #: Which runs this process drives.
     tenure: Tenure = field(default_factory=Alone)
     #: Who drives a run; None: nobody does now. May raise LogUnavailable.

@@ -15,7 +15,7 @@ from .problems import with_head
 
 #: No route takes it, so that whoever asks the router for it is told what is taken instead.
 NO_METHOD: Any = "TRACE"
-SCHEMA = "/schema"
+SCHEMA, SCHEMA_PAGE = "/schema", "/schema/page"
 #: Providers of a sign-in add parameters of their own there.
 OPEN_TO_MORE = "/auth/"
 _TAG = re.compile(rb'(?:W/)?("[^"]*")')
@@ -34,7 +34,11 @@ class PoliteApp(Litestar):
         """Answer a request."""
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
-        elif scope["method"] == "OPTIONS" and (methods := self._methods(scope["path"])):
+            return
+        if scope["path"].rstrip("/") == SCHEMA and _wants_page(scope["headers"]):
+            # In a browser the description is a page; programs ask for nothing, or for JSON.
+            scope = {**scope, "path": SCHEMA_PAGE, "raw_path": SCHEMA_PAGE.encode()}
+        if scope["method"] == "OPTIONS" and (methods := self._methods(scope["path"])):
             await _tell_methods(methods, send)
         elif scope["method"] in ("GET", "HEAD"):
             await self._look(scope, receive, send)
@@ -101,6 +105,11 @@ class _Shortened:
         tag = next((value for name, value in message["headers"] if name.lower() == b"etag"), None)
         # A weak comparison, as RFC 9110 has it for this header.
         return tag is not None and (self._known.strip() == b"*" or tag.removeprefix(b"W/") in _TAG.findall(self._known))
+
+
+def _wants_page(headers: Any) -> bool:
+    accepted = next((value for name, value in headers if name == b"accept"), b"")
+    return b"text/html" in accepted and b"json" not in accepted
 
 
 def _of_body(header: bytes) -> bool:

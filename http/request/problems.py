@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from ...application.ports.log import Forged, LogRolledBack, LogTampered, LogUnavailable, Undecodable
 from ...domain.rejected import Rejected
+from .allowed import allowed
 from .findings import Findings
 
 MEDIA_TYPE = "application/problem+json"
@@ -160,19 +161,23 @@ def _of_litestar(request: AnyRequest, error: HTTPException) -> Response[bytes]:
         return _unhandled(request, error)
     status = error.status_code
     word = _WORDS.get(status, HTTPStatus(status).phrase.lower().replace(" ", "_"))
-    return answer(request, status, word, _MESSAGES.get(status) or _what_to_do(error), headers=_with_head(error.headers))
+    return answer(
+        request, status, word, _MESSAGES.get(status) or _what_to_do(request, error), headers=_with_head(error.headers)
+    )
 
 
-def _what_to_do(error: HTTPException) -> str:
+def _what_to_do(request: AnyRequest, error: HTTPException) -> str:
     extra: Any = error.extra
-    faults = [_fault(cast("Mapping[str, Any]", e)) for e in extra if isinstance(e, dict)] if extra else []
+    faults = [_fault(request, cast("Mapping[str, Any]", e)) for e in extra if isinstance(e, dict)] if extra else []
     return "The request is not valid: " + ("; ".join(faults) or error.detail)
 
 
-def _fault(extra: Mapping[str, Any]) -> str:
-    source, key = extra.get("source"), extra.get("key")
-    where = " ".join(str(part) for part in (source.value if isinstance(source, Enum) else source, key) if part)
-    return f"{where}: {extra.get('message')}" if where else str(extra.get("message"))
+def _fault(request: AnyRequest, extra: Mapping[str, Any]) -> str:
+    source, key, fault = extra.get("source"), extra.get("key"), str(extra.get("message"))
+    source = source.value if isinstance(source, Enum) else source
+    where = " ".join(str(part) for part in (source, key) if part)
+    fault += allowed(request.route_handler, source, key, fault)
+    return f"{where}: {fault}" if where else fault
 
 
 def _too_deep(request: AnyRequest, error: RecursionError) -> Response[bytes]:

@@ -1,5 +1,6 @@
 """What Prometheus is told: requests by route, how long appends take, what is outstanding, how far the views are behind."""
 
+from collections import Counter as Counted
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -22,9 +23,10 @@ from prometheus_client import (
 
 from ...application.looking.disk_space import disk_space
 from ...application.ports.log import LogTampered, LogUnavailable
+from ...application.ports.notices import COMMAND_ID
 from ...application.ports.outside import Views
 from ...domain.facts.held import WaitsFor
-from ...projections import held_runs, open_runs, outstanding_directives, waiting
+from ...projections import held_runs, open_runs, outstanding_directives, run_list, waiting, webhooks
 from ...projections.catalogue import VIEWS
 from ...projections.waiting import WaitingItem, WaitingKind
 from ..request.authentication import PUBLIC
@@ -45,6 +47,9 @@ PAGE = 500
 MEDIA_TYPE = CONTENT_TYPE_LATEST.partition("; charset")[0]
 #: Nor is more looked through for what waits than these runs, the newest first.
 MOST_OPEN_RUNS = 5_000
+#: The status of each is looked up, so of fewer.
+MOST_STATUSES = 1_000
+MOST_CAUSES, OTHER_CAUSE = 100, "other"
 
 
 class Metrics:
@@ -77,6 +82,13 @@ class Metrics:
             buckets=FACTS,
             registry=registry,
         )
+        self._failed_turns = Counter(
+            "steersman_failed_turns",
+            "Agents' runs that failed in this process, by the cause in a word.",
+            ("cause",),
+            registry=registry,
+        )
+        self._causes = set[str]()
         self._gauges = _Gauges(registry)
 
     async def count(self, message: Message, scope: Scope) -> None:
@@ -99,6 +111,12 @@ class Metrics:
         self._batches.observe(facts)
         for one in seconds:
             self._appends.observe(one)
+
+    def turn_failed(self, cause: str) -> None:
+        """Count an agent's run that failed. Causes are words of ours; should one make up many, they count as one."""
+        if len(self._causes) < MOST_CAUSES:
+            self._causes.add(cause)
+        self._failed_turns.labels(cause if cause in self._causes else OTHER_CAUSE).inc()
 
     def render(self, services: Services) -> bytes:
         """Return everything, the gauges as they are now; without the log those about it stay as they were."""
@@ -143,6 +161,19 @@ class _Gauges:
         self._waiting_seconds = gauge(
             "steersman_waiting_oldest_seconds", "For how long the oldest of each kind waits; 0: none does.", "kind"
         )
+        self._runs = gauge(
+            "steersman_runs", "Runs that are not closed, the newest thousand, by status: see GET /api/runs.", "status"
+        )
+        self._seen_statuses = set[str]()
+        self._places = gauge(
+            "steersman_agent_places", "Places for agents in this process, and who is beside them.", "state"
+        )
+        self._webhooks = gauge(
+            "steersman_webhooks", "Webhooks: active, failing (tried again) or disabled (somebody has to look).", "state"
+        )
+        self._command_failures = gauge(
+            "steersman_notify_command_failures", "How often in a row the notification command has failed."
+        )
         self._subscribers = gauge("steersman_feed_subscribers", "Clients that listen to a feed of this process.")
         self._agents = gauge("steersman_agent_processes", "Agents that this process has running.")
         self._leases = gauge("steersman_leases", "Leases: held by this process, or stale, whoever had them.", "state")
@@ -153,6 +184,8 @@ class _Gauges:
         self._build.labels(services.settings.version).set(1)
         self._subscribers.set(services.feed.subscribers)
         self._agents.set(services.counts.agents())
+        for state, count in services.counts.places().items():
+            self._places.labels(state).set(count)
         self._rolled_back.set(rolled_back(services) is not None)
         self._redis_up.set(services.redis() != "unavailable")
         if (space := disk_space(services.data_dir)) is not None:
@@ -189,6 +222,8 @@ class _Gauges:
         for who in get_args(WaitsFor):
             self._held.labels(who).set(sum(who in whom for whom in waits_for))
         self._look_at_waiting(services.views, services.clock.now())
+        self._look_at_statuses(services.views)
+        self._look_at_receivers(services)
         for state, count in services.counts.leases().items():
             self._leases.labels(state).set(count)
 
@@ -200,6 +235,24 @@ class _Gauges:
             found = since.get(kind, [])
             self._waiting.labels(kind).set(len(found))
             self._waiting_seconds.labels(kind).set((now - min(found)).total_seconds() if found else 0)
+
+    def _look_at_statuses(self, views: Views) -> None:
+        counts = Counted(_statuses(views))
+        # What there was once is told as none, or the last number would stand for ever.
+        self._seen_statuses |= counts.keys()
+        for status in self._seen_statuses:
+            self._runs.labels(status).set(counts[status])
+
+    def _look_at_receivers(self, services: Services) -> None:
+        failing = {one.id: one.failures for one in services.receivers.every()}
+        counts = Counted[str]()
+        for row in services.views.list(webhooks.VIEW.name, webhooks.GROUP, limit=PAGE):
+            webhook = webhooks.VIEW.decode(row.body)
+            counts["failing" if failing.get(webhook.webhook_id) else "active"] += webhook.enabled
+            counts["disabled"] += not webhook.enabled
+        for state in ("active", "failing", "disabled"):
+            self._webhooks.labels(state).set(counts[state])
+        self._command_failures.set(failing.get(COMMAND_ID, 0))
 
 
 def by_age(received: Iterator[datetime], now: datetime) -> dict[str, int]:
@@ -220,6 +273,14 @@ def _received(views: Views) -> Iterator[datetime]:
         if len(rows) < PAGE:
             return
         before = rows[-1].order
+
+
+def _statuses(views: Views) -> Iterator[str]:
+    """Give the status of each of the newest open runs."""
+    for row in views.list(open_runs.VIEW.name, open_runs.GROUP, limit=MOST_STATUSES):
+        run = views.get(run_list.VIEW.name, open_runs.VIEW.decode(row.body).run_id)
+        if run is not None:
+            yield run_list.VIEW.decode(run).status
 
 
 def _waiting(views: Views) -> Iterator[WaitingItem]:

@@ -1,12 +1,15 @@
 """Many workers at once: one receipt for each, one batch id, and every refusal told without harm to the rest."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 from litestar import Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromQuery
+from msgspec import Meta
 
+from ...application.ports.log import EventLog, Undecodable
 from ...domain.facts.child_run import ChildRun, work_id
 from ...domain.facts.held import WaitsFor
 from ...domain.facts.run import CoordinatorRun
@@ -58,6 +61,8 @@ class FleetWorker(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     session_id: str | None
     since: str
+    #: When it last said or did anything that is on its feed; null where that cannot be read.
+    last_sign_of_life: Annotated[str | None, Meta(extra_json_schema={"format": "date-time"})]
     directives: Sequence[UnderWay]
     #: What stands in its way, if its work failed several times in a row.
     held: HeldBody | None = None
@@ -94,7 +99,8 @@ def steer_fleet(asking: Asks) -> Response[FleetReceipt]:
 def list_fleet(reading: Reads, run: FromQuery[str | None] = None) -> Sequence[FleetWorker]:
     """List the workers that the caller may see: who runs, is paused or waits, since when, and what is under way for them."""
     roots = [reading.access.run(reading.principal, run).root] if run is not None else _open_roots(reading)
-    return [worker for root in roots for worker in _workers(reading.services.runs.run(root))]
+    services = reading.services
+    return [worker for root in roots for worker in _workers(services.runs.run(root), services.log)]
 
 
 def _open_roots(reading: Reads) -> Sequence[str]:
@@ -115,7 +121,15 @@ def _held(run: CoordinatorRun, child: ChildRun) -> HeldBody | None:
     return HeldBody(error_code=held.error_code, message=held.message.value, waits_for=held.waits_for, since=held.since)
 
 
-def _workers(run: CoordinatorRun) -> Sequence[FleetWorker]:
+def _last_sign(log: EventLog, run_id: str) -> str | None:
+    try:
+        newest = log.read_run(run_id, log.run_head(run_id) - 1, limit=1)
+    except Undecodable:
+        return None
+    return newest[-1].at.isoformat() if newest else None
+
+
+def _workers(run: CoordinatorRun, log: EventLog) -> Sequence[FleetWorker]:
     workers: list[FleetWorker] = []
     for part in run.plan.subtasks.values() if run.plan else ():
         child = run.children.get(part.child_run_id or "")
@@ -133,6 +147,7 @@ def _workers(run: CoordinatorRun) -> Sequence[FleetWorker]:
                 status=_status(part, child),
                 session_id=child.session_id,
                 since=child.turn.opened_at if child.turn else child.created_at,
+                last_sign_of_life=_last_sign(log, child.run_id),
                 directives=[UnderWay(directive_id=d.directive_id, kind=d.verb, status=d.status) for d in under_way],
                 held=_held(run, child),
                 waiting=[

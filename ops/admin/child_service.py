@@ -33,6 +33,7 @@ def serving(
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STEERSMAN_")}
     environment["STEERSMAN_ISOLATION"] = isolation
+    environment["STEERSMAN_SETTINGS"] = os.devnull
     command = [sys.executable, "-P", "-m", "steersman.ops.command_line", "serve", "--port", "0", "--data", str(data)]
     with (
         log.open("w", encoding="utf-8") as errors,

@@ -32,6 +32,7 @@ from steersman.adapters.log_format.checkpoint_file import CheckpointFile
 from steersman.adapters.log_format.keys import Keyring
 from steersman.adapters.processes.agents_file import read_agents
 from steersman.adapters.stores.memory import MemoryWakeups
+from steersman.adapters.stores.receiver_store import open_receivers
 from steersman.adapters.stores.sqlite_log import SqliteLog
 from steersman.adapters.stores.sqlite_views import SqliteViews
 from steersman.adapters.stores.token_store import open_tokens
@@ -110,6 +111,7 @@ def opened() -> Generator[Any]:
             repositories=GitRepositories(home / "scratch"),
             agents=AcpAgents(read_agents(None, home), home),
             tokens=tokens,
+            receivers=open_receivers(home),
             feed=feed,
             data_dir=home,
         )

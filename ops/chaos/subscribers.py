@@ -89,6 +89,8 @@ class RunSubscriber:
             connection.request("GET", f"/api/runs/{self.run_id}/stream", headers=headers)
             self._socket = connection.sock
             response = connection.getresponse()
+            if response.status == 204:
+                return True  # it has everything of a run that cannot go on
             if response.status != 200:
                 if response.status not in PASSING:
                     words = response.read(500).decode(errors="replace")

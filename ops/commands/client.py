@@ -150,6 +150,9 @@ class Client:
                     raise httpx.ReadError(_told_at_once(response))
                 if response.is_error:
                     raise Refused(_told_at_once(response))
+                if response.status_code == 204:  # of a run that is over for good everything was read before
+                    yield ServerSent(event="done", data="{}", id=None)
+                    return
                 if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
                     raise Refused(f"{self._connection.url} is no Steersman: {path} is no feed.")
                 yield from read_events(response.iter_lines())
@@ -257,4 +260,6 @@ def _told(response: httpx.Response) -> str:
         words = f"{problem['error']}: {problem['message']}"
     except (ValueError, KeyError, TypeError):
         words = response.text[:500]
+    if response.status_code == 401:
+        words += " The service does not know the one that was sent, or it was revoked."
     return f"HTTP {response.status_code} {words}"

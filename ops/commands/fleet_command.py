@@ -86,12 +86,13 @@ def ls(run_id: str | None, server: str | None, token: str | None, as_json: bool)
             worker["agent"],
             worker["status"],
             worker["since"],
+            worker.get("last_sign_of_life") or "",
             ", ".join(f"{found['kind']}:{found['status']}" for found in worker["directives"]),
             worker["title"] or "",
         )
         for worker in workers
     ]
-    print_table(("TASK", "AGENT", "STATUS", "SINCE", "UNDER WAY", "TITLE"), rows)
+    print_table(("TASK", "AGENT", "STATUS", "SINCE", "LAST SIGN OF LIFE", "UNDER WAY", "TITLE"), rows)
 
 
 def _connection(server: str | None, token: str | None) -> Any:

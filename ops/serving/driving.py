@@ -1,6 +1,6 @@
 """What drives the runs of a process: its tenure, and what carries it out; nothing, in a process that only takes commands."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Literal
@@ -14,6 +14,7 @@ from ...adapters.signal_files import SignalDirectory
 from ...adapters.stores.postgres_leases import PostgresLeases
 from ...application.driving.drive_runs import Driver
 from ...application.driving.keep_leases import LeaseKeeper
+from ...application.driving.places import PlaceState
 from ...application.driving.rounds import Round
 from ...application.effects.workshop import Workshop
 from ...application.ports.leases import Holder
@@ -43,8 +44,10 @@ class Driving:
         commands: KeptCommands,
         git: Callable[[Callable[[], None]], GitRepositories],
         process: ProcessLock | None,
+        turn_failed: Callable[[str], object],
     ) -> None:
-        """*process* is the lock of this process, where there are others."""
+        """*process* is the lock of this process, where there are others; *turn_failed* is told each cause."""
+        self._turn_failed = turn_failed
         self._settings = settings
         self.runs = runs
         self._agents = agents
@@ -81,6 +84,10 @@ class Driving:
         if self._shown is None:
             return dict(NO_LEASES)
         return {"held": len(self.keeper.held) if self.keeper else 0, "stale": self._shown.counts()["free"]}
+
+    def places(self) -> Mapping[PlaceState, int]:
+        """Return how many places for agents are in which state; none in a process that drives nothing."""
+        return self.driver.places() if self.driver else {}
 
     def rounds(self) -> Sequence[Round]:
         """Return the newest rounds of this process over the open runs; none in one that drives nothing."""
@@ -119,6 +126,7 @@ class Driving:
                     partial(sweep, views, self.runs),
                     max_agents=self._settings.max_agents,
                     max_processes=processes(self._settings),
+                    turn_failed=self._turn_failed,
                 )
                 if self.keeper is not None:
                     self.keeper.start(driver)

@@ -1,5 +1,6 @@
 """The only place where ports meet adapters: everything that one process stands on, opened in order and closed in reverse."""
 
+import random
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ from ...adapters.log.sequencer import UNOBSERVED, Observer
 from ...adapters.log.stored_log import Opens, to_read
 from ...adapters.log_format.checkpoint_file import CheckpointFile
 from ...adapters.log_format.keys import Keyring, KeysRefused
+from ...adapters.outgoing.addresses import read_networks, refusal
+from ...adapters.outgoing.notify_command import NotifyCommand
+from ...adapters.outgoing.post import GuardedPost
 from ...adapters.processes.agents_file import AgentsFileInvalid, KnownAgents, read_agents
 from ...adapters.processes.box import Box
 from ...adapters.processes.bubblewrap import BoxUnusable, box_problem, find_box
@@ -33,10 +37,12 @@ from ...adapters.stores.crash_points import with_crash_point
 from ...adapters.stores.memory import MemoryWakeups
 from ...adapters.stores.postgres_log import PostgresLog
 from ...adapters.stores.postgres_views import PostgresViews
+from ...adapters.stores.receiver_store import ReceiverStore, open_receivers
 from ...adapters.stores.schema_steps import SchemaUnfit
 from ...adapters.stores.sqlite_log import SqliteLog
 from ...adapters.stores.sqlite_views import SqliteViews
 from ...adapters.stores.token_store import TokenStore, open_tokens
+from ...application.notifying.notify import Notifier
 from ...application.ports.log import LogUnavailable
 from ...application.ports.outside import Wakeups
 from ...application.views.keep_views import ViewKeeper
@@ -129,6 +135,8 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
             wakeups.start(key.origin if key else "unsigned")
         tokens = open_tokens(settings.data, settings.database)
         stack.callback(tokens.close)
+        receivers = open_receivers(settings.data, settings.database)
+        stack.callback(receivers.close)
         feed = FeedHub(stores.log, wakeups, max_clients=settings.max_feeds)
         feed.start()
         stack.callback(feed.close)
@@ -146,11 +154,15 @@ def open_service(settings: Settings, agents_file: Path | None, role: Role = "all
         commands = KeptCommands(held, box=box, around=known.build)
         runs = RunLog(stores.log, SYSTEM_CLOCK)
         git = _git(settings, box)
-        driving = Driving(settings, role, runs, agents, commands, git, process)
+        driving = Driving(settings, role, runs, agents, commands, git, process, metrics.turn_failed)
         if driving.leases is not None:
             settle_home(settings.data, driving.leases)
-        services = _services(settings, stores, tokens, feed, agents, driving, wakeups, git(always))
+        services = _services(settings, stores, tokens, receivers, feed, agents, driving, wakeups, git(always))
         stack.enter_context(driving.begun(stores.views, wakeups))
+        if role != "api":
+            notifier = _notifier(settings, stores, receivers)
+            notifier.start(wakeups)
+            stack.callback(notifier.stop)
 
         def drain() -> None:
             services.draining.set()
@@ -179,6 +191,7 @@ def _services(
     settings: Settings,
     stores: Stores,
     tokens: TokenStore,
+    receivers: ReceiverStore,
     feed: FeedHub,
     agents: AcpAgents,
     driving: Driving,
@@ -193,14 +206,29 @@ def _services(
         repositories=repositories,
         agents=agents,
         tokens=tokens,
+        receivers=receivers,
+        refuses_receiver=lambda url: refusal(url, read_networks(settings.webhook_networks)),
         feed=feed,
         data_dir=settings.data,
         settings=ApiSettings(version=version("steersman")),
-        counts=Counts(agents=lambda: agents.running, leases=driving.counts),
+        counts=Counts(agents=lambda: agents.running, places=driving.places, leases=driving.counts),
         tenure=driving.tenure,
         holder=driving.holder,
         rounds=driving.rounds,
         redis=lambda: wakeups.state.state if isinstance(wakeups, RedisWakeups) else None,
+    )
+
+
+def _notifier(settings: Settings, stores: Stores, receivers: ReceiverStore) -> Notifier:
+    return Notifier(
+        stores.log,
+        stores.views,
+        receivers,
+        GuardedPost(read_networks(settings.webhook_networks)),
+        SYSTEM_CLOCK,
+        random.random,
+        tell=NotifyCommand(settings.notify_command) if settings.notify_command else None,
+        alone=settings.database is None,
     )
 
 

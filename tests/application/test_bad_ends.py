@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from steersman.application.driving.say_what_happened import failed_turns
 from steersman.application.effects.carry_out import carry_out
 from steersman.application.effects.record_turn import RECORD_BYTES
 from steersman.application.ports.agents import AgentFailed, AgentUpdate, SessionRequest, TurnEnd, TurnObserver
@@ -194,6 +195,8 @@ def test_what_ends_badly_every_time_is_tried_four_times_and_then_a_person_is_ask
     assert run.plan is not None
     assert (run.plan.status, run.plan.subtasks[1].status) == ("assembly_blocked", "failed")
     assert [event.error_code for event in service.told(RunFailed)] == [code] * 4
+    assert [*failed_turns(service.facts, lambda root: root == "r")] == [code] * 4
+    assert [*failed_turns(service.facts, lambda root: False)] == []
     assert [event.attempt for event in service.told(SubtaskRedispatched)] == [1, 2, 3]
     assert reason(service) == str(service.told(RunFailed)[-1].message)
     assert len(service.told(StallDetected)) == (4 if code == "agent_stall_timeout" else 0)

@@ -120,3 +120,15 @@ def test_the_bounds_hold_whatever_happens_and_everybody_comes_to_a_place_once_ot
 
 def takes(found: Places, name: str) -> bool:
     return found.take(seeker(name, PROJECTS[int(name) % 3]))
+
+
+def test_the_places_are_counted_by_what_is_in_them() -> None:
+    found = Places(2, 4)
+    assert found.counts() == {"working": 0, "free": 2, "resting": 0, "waiting": 0}
+    assert [found.take(seeker(name, "a")) for name in "xyz"] == [True, True, False]
+    assert found.counts() == {"working": 2, "free": 0, "resting": 0, "waiting": 1}
+    found.rest("x")
+    assert found.counts() == {"working": 1, "free": 1, "resting": 1, "waiting": 1}
+    found.leave("z")
+    found.leave("y")
+    assert found.counts() == {"working": 0, "free": 2, "resting": 1, "waiting": 0}

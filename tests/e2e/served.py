@@ -27,7 +27,7 @@ STEERSMAN = [sys.executable, "-P", "-m", "steersman.ops.command_line"]
 def environment(**variables: str) -> dict[str, str]:
     """Return this process's environment without a setting of ours but the given ones."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STEERSMAN_")}
-    return kept | variables
+    return kept | {"STEERSMAN_SETTINGS": os.devnull} | variables
 
 
 def steersman(*arguments: object, expect: int = 0, **variables: str) -> str:
@@ -70,10 +70,13 @@ class Feed:
         headers = {} if after is None else {"Last-Event-ID": str(after)}
         self._stream = http.stream("GET", path, headers=headers)
         self._response = self._stream.__enter__()
-        assert self._response.status_code == 200, self._response.read()
+        assert self._response.status_code in (200, 204), self._response.read()
         # Nothing here leads back to this: a feed in a circle would be hung up by the collector, in the middle of another
         # request of its client perhaps, and wait there for the lock of its own thread.
         self._events: Iterator[ServerSent] = read_events(self._response.iter_lines())
+        if self._response.status_code == 204:
+            # Everything of a run that cannot go on was read before.
+            self._events = iter([ServerSent(id=None, event="done", data="{}")])
 
     def until(self, *topics: str) -> list[Frame]:
         """Return the frames up to and with the first one of these topics. The feed must bring one."""

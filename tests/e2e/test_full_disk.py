@@ -10,6 +10,7 @@ import pytest
 
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, Api, Service, part, steersman, wait_until, write
+from steersman.tests.e2e.test_broken_setups import check
 
 MIB = 1024 * 1024
 
@@ -91,6 +92,7 @@ def _held(api: Api, run_id: str) -> None:
     assert (held["error_code"], held["waits_for"]) == ("disk_full", "operator")
     (wait,) = [one for one in api.get(f"/api/runs/{run_id}/explain")["waits"] if one["who"] == "operator"]
     assert wait["request"] == f"POST /api/runs/{run_id}/retry"
+    check("A full disk", wait["what"])
 
 
 def test_a_full_disk_of_the_service_takes_no_command_and_keeps_all_that_it_took(

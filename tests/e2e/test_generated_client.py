@@ -1,8 +1,10 @@
 """A client that a generator makes from the description, without a hand on it, takes a goal to its merge."""
 
+import asyncio
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +20,8 @@ from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, PATIENCE_SECONDS, Api, part, wait_until, write
 
 PACKAGE = "steersman_client"
+#: What is written by hand, and stands on what is generated.
+TOP = Path(__file__).parents[2] / "clients/python/easy.py"
 PATH = "docs/über uns.md"
 
 Imported = Callable[[str], ModuleType]
@@ -46,6 +50,7 @@ def generated(document: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    shutil.copy(TOP, tmp_path / "client" / PACKAGE)
     monkeypatch.syspath_prepend(tmp_path / "client")
     for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
         monkeypatch.delitem(sys.modules, name)
@@ -62,7 +67,7 @@ def client(api: Api, generated: Imported) -> Iterator[Any]:
 
 
 def test_a_generated_client_runs_the_main_path_and_has_every_operation(
-    repository: Repository, generated: Imported, client: Any, document: Any
+    repository: Repository, generated: Imported, client: Any, document: Any, api: Api
 ) -> None:
     models = generated("models")
 
@@ -113,8 +118,44 @@ def test_a_generated_client_runs_the_main_path_and_has_every_operation(
     again = call("runs", "review_assembly", run_id, body=models.ReviewRequest(approved=False))
     assert (again.status, again.retryable) == (409, False)
 
+    _by_the_top(generated, api, str(run_id), project_id)
+
     for path, methods in document["paths"].items():
         for operation in methods.values():
             name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in operation["operationId"])
             tag = operation["tags"][0].replace("-", "_")
             assert callable(generated(f"api.{tag}.{name}").sync_detailed), path
+
+
+def _by_the_top(generated: Imported, api: Api, merged: str, project_id: UUID) -> None:
+    """Use what is written by hand: commands once, refusals as exceptions, a feed from every id, by threads and asyncio."""
+    easy, models = generated("easy"), generated("models")
+    start, show = generated("api.projects.start_run"), generated("api.runs.show_run")
+    plan = models.PlanRequest.from_dict({"subtasks": [part("More", write("more.txt", "more\n"))]})
+    wanted = models.OrchestrationRequest(
+        goal="More", start_mode=models.OrchestrationRequestStartModeType0.DIRECT, plan=plan
+    )
+    stored = [(event["sequence"], event["type"]) for event in api.get(f"/api/runs/{merged}/events?limit=1000")]
+    with easy.Steersman(api.service.url, api.service.token) as steersman:
+        seen = list(steersman.events(merged))
+        assert [(event.id, event.type) for event in seen] == stored
+        assert list(steersman.events(merged, after=seen[2].id)) == seen[3:]
+        assert list(steersman.events(merged, after=seen[-1].id)) == []
+        started = steersman.call(start, project_id, body=wanted, idempotency_key="more")
+        assert steersman.call(start, project_id, body=wanted, idempotency_key="more").run_id == started.run_id
+        assert steersman.wait_until(started.run_id, "awaiting_review")["status"] == "awaiting_review"
+        assert steersman.call(show, UUID(started.run_id)).status == "awaiting_review"
+        review = generated("api.runs.review_assembly")
+        with pytest.raises(easy.Problem) as refused:
+            steersman.call(review, UUID(merged), body=models.ReviewRequest(approved=True))
+        assert refused.value.status == 409
+        assert refused.value.error in str(refused.value)
+
+    async def at_once() -> list[Any]:
+        async with easy.AsyncSteersman(api.service.url, api.service.token) as steersman:
+            with pytest.raises(easy.Problem):
+                await steersman.call(show, UUID(int=0))
+            assert (await steersman.call(show, UUID(merged))).status == "completed"
+            return [event async for event in steersman.events(merged)]
+
+    assert asyncio.run(at_once()) == seen

@@ -19,9 +19,11 @@ from steersman.adapters.acp.agents import AcpAgents
 from steersman.adapters.clock import SystemClock
 from steersman.adapters.feeds.feed_hub import FeedHub
 from steersman.adapters.git.repositories import GitRepositories
+from steersman.adapters.outgoing.addresses import read_networks, refusal
 from steersman.adapters.processes.agents_file import read_agents
 from steersman.adapters.stores.memory import MemoryLog, MemoryWakeups
 from steersman.adapters.stores.memory_views import MemoryViews
+from steersman.adapters.stores.receiver_store import open_receivers
 from steersman.adapters.stores.token_store import open_tokens
 from steersman.application.views.keep_views import ViewKeeper
 from steersman.application.writer.caller import service
@@ -42,6 +44,8 @@ from steersman.http.service.metrics import Metrics
 from steersman.ops.serving.connections import ClientLimits, GuardedServer
 
 PLAN = {"subtasks": [{"title": "Build", "scope": "All of it"}, {"title": "Test", "dependsOn": [0]}]}
+#: Receivers of this machine's own may be told.
+LOOPBACK = read_networks(["127.0.0.0/8"])
 #: Short, so that tests of silence and of waiting in vain are quick; none of them measures it.
 SETTINGS = ApiSettings(keepalive_seconds=0.2, min_position_seconds=0.3, effect_seconds=0.3, draft_seconds=0.2)
 
@@ -262,6 +266,8 @@ def opened(data: Path) -> Iterator[Services]:
         repositories=GitRepositories(data / "scratch"),
         agents=AcpAgents(read_agents(None, data), data),
         tokens=tokens,
+        receivers=open_receivers(data),
+        refuses_receiver=lambda url: refusal(url, LOOPBACK),
         feed=FeedHub(log, wakeups, poll_seconds=0.1),
         data_dir=data,
         settings=SETTINGS,

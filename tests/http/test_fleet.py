@@ -211,3 +211,12 @@ def unchanging(answer: Any) -> Any:
     for receipt in told["receipts"]:
         del receipt["status"]
     return told
+
+
+def test_a_worker_is_listed_with_its_last_sign_of_life(story: Any) -> None:
+    (child,) = at_work(story, [])
+    for words in ("Looking.", "Still looking."):
+        story.say(child, words)
+        (worker,) = story.client.get(f"/api/fleet?run={story.run_id}").raise_for_status().json()
+        newest = story.api.services.log.read_run(child, limit=1_000)[-1]
+        assert worker["last_sign_of_life"] == newest.at.isoformat()

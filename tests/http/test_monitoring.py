@@ -29,7 +29,7 @@ from .feeds import listening
 
 Samples = Mapping[tuple[str, tuple[str, ...]], float]
 #: Every label there is, and none of them has a value per run, user, project or directive.
-LABELS = {"kind", "method", "route", "status", "view", "age", "state", "version", "le", "waits_for"}
+LABELS = {"cause", "kind", "method", "route", "status", "view", "age", "state", "version", "le", "waits_for"}
 
 
 def scrape(url: str) -> Samples:

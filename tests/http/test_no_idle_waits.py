@@ -18,9 +18,7 @@ from steersman.domain.rejected import Rejected
 from steersman.domain.work import workers
 from steersman.domain.work.turns import Overtaken
 from steersman.http.app import ROUTES
-from steersman.http.gate import outcome_spec
 from steersman.http.request.given import Services
-from steersman.http.steering import worker_steering
 from steersman.tests.http.conftest import Api, Story, served
 
 HOUR = 3_600.0
@@ -62,10 +60,8 @@ def machine(story: Story) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def patient(services: Services) -> Iterator[str]:
     """A server whose every limit is an hour."""
-    settings = replace(services.settings, min_position_seconds=HOUR, effect_seconds=HOUR)
-    with pytest.MonkeyPatch.context() as patch, served(replace(services, settings=settings)) as url:
-        patch.setattr(worker_steering, "EFFECT_SECONDS", HOUR)
-        patch.setattr(outcome_spec, "DRAFT_SECONDS", HOUR)
+    settings = replace(services.settings, min_position_seconds=HOUR, effect_seconds=HOUR, draft_seconds=HOUR)
+    with served(replace(services, settings=settings)) as url:
         yield url
 
 
@@ -128,6 +124,7 @@ def test_every_route_that_shows_something_shows_it_at_once(begun: Story) -> None
         if isinstance(handler, HTTPRouteHandler) and "GET" in handler.http_methods
     }
     filling = {"run_id": begun.run_id, "project_id": begun.project_id, "name": "x", "directive": "x", "path": "README"}
+    filling["webhook_id"] = "x"
     for path in sorted(paths - FEEDS):
         filled = re.sub(r"\{(\w+):\w+\}", lambda found: filling[found[1]], path)
         shown = begun.client.get(filled, headers=begun.api.settled())

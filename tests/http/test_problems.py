@@ -216,3 +216,39 @@ def test_metrics_count_requests_by_route_and_not_by_id(api: Any, story: Any) -> 
     assert f"steersman_log_position {float(api.services.log.head())}" in text
     assert "steersman_command_seconds_count" in text
     assert 'steersman_view_lag_facts{view="run_detail"}' in text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "words"),
+    [
+        ("PUT", "/api/projects/{p}/members/bob", {"role": "operator"}, "(it is one of: contributor, owner, viewer)"),
+        ("POST", "/api/runs/{r}/steer", {"verb": "send"}, "(it has: kind, instruction"),
+        (
+            "POST",
+            "/api/projects",
+            {"name": "x", "working_directory": "/x", "build_test": {"cmd": ["x"], "command": ["x"]}},
+            "(it has: command, timeout_seconds)",
+        ),
+        (
+            "POST",
+            "/api/projects",
+            {"name": "x", "working_directory": "/x", "reviewers": {"scribe": "x"}},
+            "(it is one of: rai, rubberduck)",
+        ),
+        ("POST", "/api/projects/{p}/webhooks", {"url": "https://x/", "kinds": ["x"]}, "run.ended"),
+        (
+            "POST",
+            "/api/projects/{p}/orchestrations",
+            {"goal": "x", "plan": {"subtasks": [{"title": "t", "phase": "zzz"}]}},
+            "(it is one of: ",
+        ),
+        ("GET", "/api/waiting?kind=x", None, "(it is one of: blocked, "),
+    ],
+)
+def test_whoever_sends_what_a_field_does_not_take_is_told_what_it_takes(
+    story: Any, method: str, path: str, body: Any, words: str
+) -> None:
+    story.start()
+    refused = story.client.request(method, path.format(p=story.project_id, r=story.run_id), json=body)
+    assert refused.status_code == 400
+    assert words in refused.json()["message"]

@@ -129,6 +129,30 @@ def test_a_client_goes_on_from_every_id_without_gap_or_repetition(story: Any, ho
         assert frames[-1].event == "done"
 
 
+def test_a_client_that_has_everything_of_a_run_that_cannot_go_on_is_told_not_to_come_again(story: Any) -> None:
+    story.to_gate()
+    end(story)
+    path, last = f"/api/runs/{story.run_id}/stream", len(whole(story, story.run_id))
+    story.decide(review.remove_worktrees)
+    answers = [story.client.get(path, headers={"Last-Event-ID": str(last)}), story.client.get(f"{path}?after={last}")]
+    assert [(one.status_code, one.content) for one in answers] == [(204, b"")] * 2
+    child = f"/api/runs/{story.child(1)}/stream"
+    newest = len(whole(story, story.child(1)))
+    assert story.client.get(child, headers={"Last-Event-ID": str(newest)}).status_code == 204
+    for behind in ({}, {"Last-Event-ID": str(last - 1)}):
+        with listening(story.client, path, **{k.replace("-", "_"): v for k, v in behind.items()}) as feed:
+            assert feed.rest()[-1].event == "done"
+
+
+def test_a_run_that_failed_may_be_tried_again_so_its_feed_may_be_opened_again(story: Any) -> None:
+    story.start()
+    story.decide(lambda run: review.fail_run(run, error_code="x", message="", retryable=True))
+    story.decide(review.remove_worktrees)
+    last = len(whole(story, story.run_id))
+    with listening(story.client, f"/api/runs/{story.run_id}/stream", Last_Event_ID=str(last)) as feed:
+        assert feed.rest()[-1].event == "done"
+
+
 def test_the_header_wins_over_the_parameter(story: Any) -> None:
     story.to_gate()
     end(story)

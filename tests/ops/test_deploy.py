@@ -1,8 +1,11 @@
 """What stands in ops/deploy fits the service: files parse, metrics exist, alerts have their entry, feeds are let through."""
 
 import json
+import os
 import re
 import shlex
+import shutil
+import subprocess
 from configparser import RawConfigParser
 from pathlib import Path
 from typing import Any
@@ -56,7 +59,12 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         metrics = Metrics()
         families = list(text_string_to_metric_families(metrics.render(services).decode()))
     # Families with labels have no sample before something is counted.
-    http = {"steersman_http_requests": {"method", "route", "status"}}
+    http = {
+        "steersman_http_requests": {"method", "route", "status"},
+        "steersman_failed_turns": {"cause"},
+        "steersman_runs": {"status"},
+        "steersman_agent_places": {"state"},
+    }
     return {
         f"{family.name}{suffix}": http.get(family.name, {label for s in family.samples for label in s.labels})
         for family in families
@@ -76,7 +84,7 @@ def test_every_metric_and_label_that_is_asked_for_is_one_that_the_service_tells(
             assert set(re.findall(r"(\w+)\s*=", selector)) <= exposed[name] | ADDED_LABELS
     ages = {age for selector in re.findall(r'age="(\w+)"', expression) for age in [selector]}
     assert ages <= {name for name, _ in AGES} | {OLDEST}
-    assert set(re.findall(r'state="(\w+)"', expression)) <= {"held", "stale"}
+    assert set(re.findall(r'state="(\w+)"', expression)) <= {"held", "stale", "waiting", "free"}
 
 
 @pytest.mark.parametrize("alert", [pytest.param(rule, id=rule["alert"]) for rule in alerts()])
@@ -130,6 +138,20 @@ def test_prometheus_reads_the_alerts_and_asks_every_replica() -> None:
     (job,) = configured["scrape_configs"]
     assert job["job_name"] == "steersman"
     assert job["static_configs"][0]["targets"] == [f"{name}:8420" for name in replicas(services)]
+
+
+def test_prometheus_itself_takes_its_configuration_and_the_alerts(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        # Where everything is checked, .ci/run has brought it.
+        assert "CI" not in os.environ, "promtool is not on PATH"
+        pytest.skip("promtool is not on PATH")
+    for arguments in (
+        ["check", "config", str(DEPLOY / "prometheus.yml")],
+        ["test", "rules", str(ROOT / "tests/ops/alerts_test.yml")],
+    ):
+        done = subprocess.run([promtool, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def replicas(services: Any) -> list[str]:
