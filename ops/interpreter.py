@@ -1,4 +1,4 @@
-"""What a serving process asks of the interpreter: to look for cycles seldom, and to change threads soon."""
+"""The interpreter's settings in a service: it looks for reference cycles seldom, and changes threads soon."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""An agent whose workplace and home together grow beyond what they may hold is ended, and told apart from one that died."""
+"""A watch on an agent's disk: it ends an agent whose workplace and home grow too large, and says so."""
 
 import asyncio
 import os

@@ -1,5 +1,5 @@
 """
-That a process of this machine, and everything that it kept, is gone: known at once, without waiting for its silence.
+File locks that tell at once whether a process of this machine, and everything that it kept, is gone.
 
 Each process holds a lock of the kernel on a file of its own, and the keepers of its agents hold the same one. The kernel
 gives it up when the last of them has ended, however they ended, and not a moment earlier. Of a process on another

@@ -1,4 +1,4 @@
-"""That replicas of one database really share one data directory: worktrees that only one of them sees would be lost."""
+"""A mark in the data directory by which replicas of one database know that they share it: else workplaces were lost."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""With the machine's network an agent reaches what the service reaches: so that must ask for a secret."""
+"""A check of what an agent reaches that shares the machine's network: all of it must ask for a secret."""
 
 import json
 import os

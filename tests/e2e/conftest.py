@@ -74,7 +74,14 @@ class Repository:
         return self.git("log", "--format=%H", "--", path).splitlines()
 
 
-@pytest.fixture(scope="session", params=["sqlite", "postgres"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests run on both stores, or on those that their module names in STORES: what rests on no store needs but one."""
+    if "store" in metafunc.fixturenames:
+        stores = getattr(metafunc.module, "STORES", ("sqlite", "postgres"))
+        metafunc.parametrize("store", stores, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
 def store(request: pytest.FixtureRequest) -> Callable[[], dict[str, str]]:
     """A function that returns the environment of a service with an empty store of its own."""
     if request.param == "sqlite":

@@ -9,6 +9,9 @@ from steersman.adapters.stores.crash_points import VARIABLE
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, MANY_LIVES_SECONDS, Api, Service, part, wait_until, write
 
+#: Agents ask alike on each store; what a kill costs on PostgreSQL, `test_restart.py` and the campaign of chaos show.
+STORES = ("sqlite",)
+
 FETCH = {"tool": {"name": "web_fetch", "input": {"url": "https://example.org/a"}}}
 REMOVE = {"tool": {"name": "shell", "input": {"command": "rm -rf build"}}}
 ASKED = ("tool.approval_required", "shell.approval_required", "agent.question_asked")

@@ -5,6 +5,9 @@ from typing import Any
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, Api, part, wait_until, write
 
+#: What agents, places and branches do is the same on each store.
+STORES = ("sqlite",)
+
 LINES = "".join(f"line {number}\n" for number in range(20))
 
 

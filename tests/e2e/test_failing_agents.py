@@ -8,6 +8,9 @@ import pytest
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, Api, Service, part, wait_until, write
 
+#: What agents, places and branches do is the same on each store.
+STORES = ("sqlite",)
+
 BLOCKED = "coordinator.assembly_blocked"
 MAX_KEPT_BYTES = 5 * 1024 * 1024
 #: What is kept of an agent's output in the test of how much it may report.

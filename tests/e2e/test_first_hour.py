@@ -12,6 +12,9 @@ import pytest
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import STEERSMAN, Service, environment, part, steersman, wait_until, write
 
+#: What agents, places and branches do is the same on each store.
+STORES = ("sqlite",)
+
 WAITS_FOR_YOU = 8
 
 

@@ -7,6 +7,9 @@ import pytest
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, Api, Service, part, wait_until, write
 
+#: What agents, places and branches do is the same on each store.
+STORES = ("sqlite",)
+
 ASKS = ({"ask": "Which colour?"}, write("colour.txt", "blue\n"))
 HANGS = ({"say": "I begin."}, {"hang": {}})
 ASKED = "coordinator.child_question"
