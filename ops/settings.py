@@ -1,6 +1,7 @@
 """What the environment says: read once, checked once, and from then on a value like any other."""
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -62,6 +63,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_commit_mib: int = DEFAULT_MAX_COMMIT_MIB
     #: How much an agent may report in one turn, kept or not, before its turn is ended.
     turn_output_mib: int = DEFAULT_TURN_OUTPUT_MIB
+    #: The author of every commit, `Name <address>`; None: Steersman itself.
+    commit_author: str | None = None
+    #: Whether the commit that brings work in says who approved it.
+    names_approver: bool = False
 
     @property
     def checkpoints(self) -> Path:
@@ -101,6 +106,8 @@ def read_settings(data: Path | None = None, environment: Mapping[str, str] = os.
         max_file_mib=_count(environment, "STEERSMAN_MAX_FILE_MIB", DEFAULT_MAX_FILE_MIB, MOST_MIB),
         max_commit_mib=_count(environment, "STEERSMAN_MAX_COMMIT_MIB", DEFAULT_MAX_COMMIT_MIB, MOST_MIB),
         turn_output_mib=_count(environment, "STEERSMAN_TURN_OUTPUT_MIB", DEFAULT_TURN_OUTPUT_MIB, MOST_MIB),
+        commit_author=_author(environment),
+        names_approver=_switch(environment, "STEERSMAN_APPROVED_BY"),
     )
 
 
@@ -131,6 +138,21 @@ def _isolation(environment: Mapping[str, str]) -> Isolation | None:
             return isolation
         case other:
             raise Refused(f"STEERSMAN_ISOLATION must be bubblewrap or none, not {other!r}.")
+
+
+def _author(environment: Mapping[str, str]) -> str | None:
+    value = environment.get("STEERSMAN_COMMIT_AUTHOR") or None
+    if value is not None and not re.fullmatch(r"[^<>\x00-\x1f]*[^<>\s\x00-\x1f] <[^<>\s\x00-\x1f]+>", value):
+        raise Refused(f"STEERSMAN_COMMIT_AUTHOR must be `Name <address>`, not {value!r}.")
+    return value
+
+
+def _switch(environment: Mapping[str, str], name: str) -> bool:
+    match environment.get(name) or "no":
+        case "yes" | "no" as value:
+            return value == "yes"
+        case other:
+            raise Refused(f"{name} must be yes or no, not {other!r}.")
 
 
 def _directories(environment: Mapping[str, str], name: str) -> tuple[Path, ...] | None:

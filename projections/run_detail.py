@@ -16,7 +16,7 @@ from ..domain.facts.run_records import RunArchived
 from ..domain.facts.spending import BudgetSet, Spending, TurnCounted
 from ..domain.facts.work_plan import SubtaskMoved
 from ..domain.git import Commit
-from .delivery import DeliveryView
+from .delivery import DeliveryView, delivery_view
 from .failure import Failure, failure_of
 from .held_effects import HeldView, held_after
 from .standing import ChildStanding, Standing, after, child_after
@@ -195,6 +195,8 @@ def _coordinator(fact: Fact, event: CoordinatorStarted) -> RunDetail:
         autopilot=event.autopilot,
         originating_branch=event.originating_branch,
         retried_from=event.retried_from,
+        budget=budget_view(event.budget),
+        deliver=delivery_view(event.delivery, run_id),
         internal=RunDetailMemory(
             root=run_id,
             position=fact.position,

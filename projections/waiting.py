@@ -117,6 +117,8 @@ class WaitingRun(msgspec.Struct, frozen=True, kw_only=True):
     started_by: str
     task: str | None
     branch: str
+    #: The new branch that the work goes onto; None: into the other one.
+    delivered_to: str | None = None
     autopilot: bool
     standing: Standing = Standing()
     #: Everything that may wait, by its key; `items` says what does.
@@ -170,6 +172,7 @@ def _started(run_id: str, fact: Fact, event: CoordinatorStarted) -> WaitingRun:
         started_by=event.submitting_user,
         task=event.goal.value,
         branch=event.originating_branch,
+        delivered_to=event.delivery.branch_of(run_id) if event.delivery and event.delivery.mode != "merge" else None,
         autopilot=event.autopilot,
     )
 

@@ -11,9 +11,9 @@ from ..stores.crash_points import reached
 from .boxed import Boxed, BoxedResult, missing
 from .configuration import content, written
 from .inspection import Opened
-from .objects import shown, without_tree
+from .objects import new_commit, shown, without_tree
 from .program import GitFailed
-from .refs import MERGED, MayMove, set_ref
+from .refs import IDENTITY, MERGED, MayMove, set_ref
 from .staging import TAKE_ATTEMPTS, lent
 
 PACK_BYTES = 8 * 1024 * 1024 * 1024
@@ -34,6 +34,7 @@ class Making(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     at: datetime
     message: str
+    author: bytes = IDENTITY
 
 
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +112,24 @@ def _held(
     raise GitFailed("merge", f"what it made is swept away each time: {words}")
 
 
+def seal(opened: Opened, onto: str, approved: str, tree: str, making: Making, may_move: MayMove) -> str:
+    """
+    Return a merge commit of two commits that has exactly the tree of the second; it is held by a ref of the run's. Raises
+    GitFailed.
+    """
+    made = new_commit(tree, [onto, approved], making.at, making.message, making.author)
+    for _ in range(TAKE_ATTEMPTS):
+        text = made.as_raw_string()
+        stored = opened.git.output("hash-object", "-t", "commit", "-w", "--stdin", given=text).decode().strip()
+        if stored != made.id.decode():
+            raise GitFailed("hash-object", f"it made {stored} of what is {made.id.decode()}")
+        set_ref(opened.repo, Ref(MERGED + f"{making.run_id}/{stored}".encode()), stored, may_move)
+        # A `git gc` of the user's may have swept it away before the ref led to it.
+        if not missing(opened.git, stored, [onto, approved]):
+            return stored
+    raise GitFailed("hash-object", "what it made is swept away each time")
+
+
 def _boxed(
     boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], making: Making, *, resolves: bool
 ) -> BoxedResult:
@@ -127,7 +146,7 @@ def _boxed(
             "lends": list(opened.objects),
             "onto": onto,
             "commits": list(commits),
-            "rest": without_tree(making.at, making.message),
+            "rest": without_tree(making.at, making.message, making.author),
             "resolves": resolves,
         }
         mounts = [Mount(source=room, writable=True), *lent(opened)]

@@ -70,6 +70,8 @@ class Workshop:
         stall_seconds: float = STALL_SECONDS,
         tenure: Tenure | None = None,
         turn_bytes: int = MAX_TURN_BYTES,
+        *,
+        names_approver: bool = False,
     ) -> None:
         self.runs = runs
         self.tenure = tenure or Alone()
@@ -79,6 +81,8 @@ class Workshop:
         self.stall_seconds = stall_seconds
         #: How much an agent may report in one turn.
         self.turn_bytes = turn_bytes
+        #: Whether the commit that brings work in says who approved it, in a trailer.
+        self.names_approver = names_approver
         self._signals = signals
         self._wakeups = wakeups
         self._worktrees = worktrees

@@ -41,7 +41,8 @@ def _requests(row: WaitingRun, item: WaitingItem) -> Iterator[tuple[str, dict[st
         case "gate":
             seen = {"tree_hash": detail.tree_hash}
             review = f"{run}/assembly/review"
-            yield review, {"approved": True, **seen}, f"approve exactly this tree, and merge it into {row.branch}"
+            lands = f"merge it into {row.branch}" if row.delivered_to is None else f"put it onto {row.delivered_to}"
+            yield review, {"approved": True, **seen}, f"approve exactly this tree, and {lands}"
             again = {"approved": False, "request_changes": True, "feedback": "", **seen}
             yield review, again, "ask for changes: say in `feedback` which"
             yield review, {"approved": False, **seen}, "decline it: nothing is merged, and the run ends"

@@ -111,6 +111,9 @@ def conclusion(run: dict[str, Any], code: int) -> str:
     match code:
         case 0:
             commit = run.get("merged_commit_hash")
+            deliver: dict[str, Any] = run.get("deliver") or {}
+            if commit and deliver.get("mode") == "branch":
+                return f"on the new branch {deliver['branch']}: {commit}"
             return f"merged into {run['originating_branch']}: {commit}" if commit else str(run["status"])
         case 8:
             return "waits for you"

@@ -112,6 +112,7 @@ class Driving:
                     self._settings.stall_seconds,
                     self.tenure,
                     self._settings.turn_output_mib * MIB,
+                    names_approver=self._settings.names_approver,
                 )
                 driver = self.driver = Driver(
                     shop,

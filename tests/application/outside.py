@@ -224,6 +224,12 @@ class MemoryGit:
                 meets=tuple(sorted(meets)),
             )
 
+    def seal(self, repository: Path, run_id: str, onto: str, approved: Commit, at: datetime, message: str) -> str:
+        with self._lock:
+            made = self._commit(self.files(approved.commit), (onto, approved.commit), f"{at} {message}")
+            self.messages[made.commit] = message
+            return made.commit
+
     def merge(self, repository: Path, branch: str, old: str, new: str) -> MergeOutcome:
         with self._lock:
             if self.branches[branch] not in (old, new):

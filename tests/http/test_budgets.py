@@ -166,6 +166,8 @@ def test_a_budget_that_is_none_is_refused_and_changes_nothing(story: Any, body: 
 def test_a_budget_is_a_command_like_any_other(story: Any) -> None:
     begin(story, budget={"tokens": 5, "turns": 3})
     path, key = f"/api/runs/{story.run_id}/budget", {"Idempotency-Key": "raise"}
+    shown = story.client.get(f"/api/runs/{story.run_id}", headers=story.api.settled()).json()["budget"]
+    assert (shown["tokens"], shown["turns"]) == (5, 3)
     first = story.client.post(path, json={"tokens": 10}, headers=key)
     again = story.client.post(path, json={"tokens": 10}, headers=key)
     assert first.json() == again.json()
