@@ -19,7 +19,7 @@ from .request.idempotency import asking_over
 from .request.manners import PoliteApp, refuse_unknown_parameters
 from .request.problems import FINDINGS, HANDLERS
 from .request.reading import provide_reading
-from .runs import budget, explain, graph, orchestrations, run_life, run_lists, runs
+from .runs import budget, explain, graph, orchestrations, run_life, run_lists, runs, turns
 from .service import diagnostics, health, metrics, overview, receipts
 from .service.metrics import Metrics
 from .steering import fleet, steering, worker_steering
@@ -61,6 +61,7 @@ ROUTES = (
     run_lists.list_all_runs,
     runs.show_run,
     budget.put_budget,
+    turns.list_turns,
     runs.show_work_plan,
     runs.list_children,
     explain.explain_run,

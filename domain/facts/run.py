@@ -212,6 +212,11 @@ def deletion_stream(run_id: str) -> str:
     return f"{run_stream(run_id)}/deletion"
 
 
+def counted_stream(run_id: str) -> str:
+    """Return the stream on which is counted what the agents of a coordinator run and its children use."""
+    return f"{run_stream(run_id)}/spending"
+
+
 def plan_stream(work_plan_id: str) -> str:
     """Return the stream of a work plan."""
     return f"plan/{work_plan_id}"

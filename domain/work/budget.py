@@ -7,7 +7,7 @@ import msgspec
 
 from ..event import Draft
 from ..facts.child_run import ChildRun
-from ..facts.run import CoordinatorRun
+from ..facts.run import CoordinatorRun, counted_stream
 from ..facts.spending import (
     Budget,
     BudgetReached,
@@ -137,7 +137,7 @@ def _counted(
 ) -> Sequence[Draft]:
     event = TurnCounted(run_id=run_id, counted=counted, session_id=session_id, session_cost_micros=session_cost)
     # It may come after the end of the run, and a feed ends with the fact that ended its run.
-    of_run = Draft(stream=f"{run.stream}/spending", event=event, root=run.run_id)
+    of_run = Draft(stream=counted_stream(run.run_id), event=event, root=run.run_id)
     of_project = SpendingCounted(
         project_id=run.project_id, run_id=run_id, counted=msgspec.structs.replace(counted, turns=turns)
     )

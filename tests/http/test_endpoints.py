@@ -29,6 +29,7 @@ OURS = {
     "/steering",
     "/steering/{directive}",
     "/steering/{directive}/resolve",
+    "/turns",
 }
 
 
