@@ -31,6 +31,7 @@ MAY_WAIT = frozenset(
         "coordinator.effect_held",
         "coordinator.outcome_spec",
         "coordinator.steering",
+        "run.budget_reached",
     }
 )
 #: With what something begins to wait, so that whoever answers it is shown what came of that, and not all before.
@@ -38,6 +39,7 @@ BEGINS_WITH = {
     "gate": "coordinator.assembly_review_requested",
     "outcome_spec": "coordinator.outcome_spec",
     "blocked": "coordinator.assembly_blocked",
+    "budget": "run.budget_reached",
 }
 MOST_EVENTS = 1_000
 
