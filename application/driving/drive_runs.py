@@ -37,8 +37,6 @@ from .rounds import Outcome, Round, Rounds
 from .say_what_happened import say_what_happened
 from .under_way import Held, WorkUnderWay
 
-SWEEP_SECONDS = 30.0
-POLL_SECONDS = 1.0
 #: How long the driver waits for more news after it has looked at some.
 TICK_SECONDS = 0.01
 CLOSE_SECONDS = 20.0
@@ -136,7 +134,7 @@ class Driver:
         while (running := self._effects.running()) and not self._stopping.is_set():
             for effect in running:
                 self._abandon(effect)
-            self._effects.wait_for_end(POLL_SECONDS)
+            self._effects.wait_for_end(self._shop.timings.poll)
 
     def drain(self, seconds: float) -> None:
         """Begin nothing more. On return what needs no agent has ended, or the time is over."""
@@ -154,7 +152,7 @@ class Driver:
         try:
             has_place = False
             while not has_place:
-                has_place = self._effects.go_on(effect_id, POLL_SECONDS)
+                has_place = self._effects.go_on(effect_id, self._shop.timings.poll)
                 # Also of one that has its place: others may have left theirs because the service goes down.
                 still_wanted()
         finally:
@@ -170,7 +168,7 @@ class Driver:
             try:
                 # From the last announcement, not from what could be read: one that is ahead of the log, because that
                 # was put back to a backup, must not make this a busy loop.
-                announced = max(announced, self._wakeups.wait(announced, POLL_SECONDS))
+                announced = max(announced, self._wakeups.wait(announced, self._shop.timings.poll))
                 while facts := self._shop.runs.log.read(position, PAGE):
                     say_what_happened(facts, self._shop.tenure.holds)
                     for root in _to_be_tried(facts):
@@ -186,12 +184,12 @@ class Driver:
             except Exception:
                 # Whatever stands between us and the log, the next round asks again; the sweep misses nothing.
                 log.exception("the log could not be followed; trying again", position=position)
-                self._stopping.wait(POLL_SECONDS)
+                self._stopping.wait(self._shop.timings.poll)
 
     def _loop(self) -> None:
-        swept = -SWEEP_SECONDS
+        swept = -self._shop.timings.sweep
         while not self._stopping.is_set():
-            if time.monotonic() - swept >= SWEEP_SECONDS:
+            if time.monotonic() - swept >= self._shop.timings.sweep:
                 swept = time.monotonic()
                 outcomes = self._sweep()
                 outcomes.extend(self._attempt(root) for root in self._all_news())
@@ -235,7 +233,7 @@ class Driver:
     def _next_news(self) -> set[str]:
         """Return the runs to look at, after waiting a little for one."""
         with suppress(Empty):
-            return {self._news.get(timeout=POLL_SECONDS)} | self._all_news()
+            return {self._news.get(timeout=self._shop.timings.poll)} | self._all_news()
         return self._all_news()
 
     def _all_news(self) -> set[str]:

@@ -16,7 +16,6 @@ from ..ports.git import CommitFailed, GitConflict, RepositoryUnusable, Workplace
 from .workshop import Workshop
 
 COMMIT_ATTEMPTS = 3
-COMMIT_BACK_OFF_SECONDS = 0.5
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +73,7 @@ class ChildWorkplace:
             except CommitFailed:
                 if attempt == COMMIT_ATTEMPTS:
                     raise
-                time.sleep(COMMIT_BACK_OFF_SECONDS * 2**attempt)
+                time.sleep(self._shop.timings.commit_again * 2 ** (attempt - 1))
         return self._commit(run, child, turn, message)
 
     def keep(self, run: CoordinatorRun, child: ChildRun, end: BadEnd) -> Commit | None:

@@ -5,9 +5,6 @@ from ...domain.facts.run import CoordinatorRun
 from ...domain.process.effects import EndTurn
 from .workshop import Workshop
 
-#: How long an agent may take to end a cancelled turn before its processes are killed and its session is loaded anew.
-GRACE_SECONDS = 30.0
-
 
 def end_turn(effect: EndTurn, shop: Workshop) -> None:
     """On return the turn has ended, or is driven by nobody here: then the child's own work ends it when it comes to it."""
@@ -21,12 +18,12 @@ def end_turn(effect: EndTurn, shop: Workshop) -> None:
         return over(run) or shop.session_of(effect.child_run_id) is not None
 
     # An agent that waits for its place, or is just being started, is waited for.
-    if not shop.wait_until(effect.run_id, at_work, GRACE_SECONDS):
+    if not shop.wait_until(effect.run_id, at_work, shop.timings.end_turn):
         return
     session = shop.session_of(effect.child_run_id)
     if session is None:
         return
     session.cancel()
-    if not shop.wait_until(effect.run_id, over, GRACE_SECONDS):
+    if not shop.wait_until(effect.run_id, over, shop.timings.end_turn):
         session.kill()
-        shop.wait_until(effect.run_id, over, GRACE_SECONDS)
+        shop.wait_until(effect.run_id, over, shop.timings.end_turn)

@@ -8,8 +8,6 @@ from ...domain.work import workers
 from ...domain.work.turns import Overtaken
 from .workshop import Workshop
 
-#: How long a paused agent may take to end its turn before its processes are stopped in the middle of it.
-PAUSE_GRACE_SECONDS = 10.0
 PAUSE = "PAUSE"
 SHUTDOWN = "SHUTDOWN"
 
@@ -20,7 +18,7 @@ def pause_worker(effect: PauseWorker, shop: Workshop) -> None:
     session = shop.opened_session_of(child_id)
     if session is not None:
         session.cancel()
-        shop.wait_until(effect.run_id, lambda run: _between_turns(run, child_id), PAUSE_GRACE_SECONDS)
+        shop.wait_until(effect.run_id, lambda run: _between_turns(run, child_id), shop.timings.pause)
     try:
         # What follows takes turns with a resume, so that neither undoes what the other has stored.
         with shop.halting(child_id) as session:

@@ -29,7 +29,15 @@ class ChildTurnRecorder(TurnRecorder):
     def __init__(self, shop: Workshop, root: str, child: ChildRun, turn: Turn) -> None:
         used = output_bytes(shop.runs, child.run_id)
         super().__init__(
-            shop.runs, shop.tenure, root, child.run_id, turn.turn_id, child.model_id, used, shop.turn_bytes
+            shop.runs,
+            shop.tenure,
+            root,
+            child.run_id,
+            turn.turn_id,
+            child.model_id,
+            used,
+            shop.turn_bytes,
+            shop.timings.hold_words,
         )
         self._shop = shop
         self._child = child.run_id

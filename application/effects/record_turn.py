@@ -38,12 +38,11 @@ from ..ports.log import ConcurrencyConflict
 from ..ports.tenure import Tenure
 from ..writer.caller import AGENT, Caller
 from ..writer.run_log import MAX_ATTEMPTS, RunLog
+from .timings import Timings
 from .tool_call import call_id_of, locations_of, tool_call
 
 FLUSH_SECONDS = 0.1
 FLUSH_BYTES = 4_096
-#: How long words that may be the beginning of a secret wait for the rest of it.
-HOLD_SECONDS = 3.0
 MAX_TOOL_NAME = 500
 #: How much of what the agent says last is kept for whoever is told how its turn ended.
 MAX_LAST_WORDS = 500
@@ -60,7 +59,7 @@ _KINDS = {"message": MessageDelta, "thought": Intent, "stderr": ToolOutput}
 class TurnRecorder:
     """
     The observer of a turn, used in a block inside that of the turn's session. What it was told is at most FLUSH_SECONDS
-    behind, and the last word of what is not complete yet HOLD_SECONDS; after the block all of it is durable.
+    behind, and the last word of what is not complete yet *hold_seconds*; after the block all of it is durable.
 
     After a block that failed it is so if it could be stored. Either way nothing is stored from then on: whoever finds no
     session any more may count on silence. Nor is anything behind the end of the run, or once the run is deleted.
@@ -82,6 +81,7 @@ class TurnRecorder:
         model_id: str,
         used_bytes: int,
         most_bytes: int = MAX_TURN_BYTES,
+        hold_seconds: float = Timings().hold_words,
     ) -> None:
         self._runs = runs
         self._tenure = tenure
@@ -92,6 +92,7 @@ class TurnRecorder:
         self._used = used_bytes
         self._reported = 0
         self._most = most_bytes
+        self._hold_seconds = hold_seconds
         run = runs.run(root)
         self._expected = self._versions(run)
         policy = run.policy
@@ -204,7 +205,7 @@ class TurnRecorder:
     def _arm(self, seconds: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = Timer(seconds, self._flush_late, kwargs={"hold": seconds < HOLD_SECONDS})
+        self._timer = Timer(seconds, self._flush_late, kwargs={"hold": seconds < self._hold_seconds})
         self._timer.daemon = True
         self._timer.start()
 
@@ -233,7 +234,7 @@ class TurnRecorder:
             if text[:cut]:
                 self._store([self._output(kind, text[:cut])], len(text[:cut].encode(errors="replace")))
         if self._gathered:
-            self._arm(HOLD_SECONDS)
+            self._arm(self._hold_seconds)
 
     def _store(self, events: Sequence[Event], size: int) -> None:
         if self._used > self._limit:

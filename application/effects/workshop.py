@@ -22,12 +22,10 @@ from ..writer.caller import service
 from ..writer.projects import load_project, load_spending
 from ..writer.run_log import Decision, RunLog
 from .at_work import AtWork, NoBounds
+from .timings import Timings
 
-POLL_SECONDS = 1.0
 #: How long an agent may show no sign of work.
 STALL_SECONDS = 300.0
-#: How long an agent that is being started is waited for: much longer than it may take.
-OPEN_SECONDS = 60.0
 
 
 class Closing(Exception):
@@ -70,6 +68,7 @@ class Workshop:
         stall_seconds: float = STALL_SECONDS,
         tenure: Tenure | None = None,
         turn_bytes: int = MAX_TURN_BYTES,
+        timings: Timings | None = None,
         *,
         names_approver: bool = False,
     ) -> None:
@@ -83,6 +82,7 @@ class Workshop:
         self.turn_bytes = turn_bytes
         #: Whether the commit that brings work in says who approved it, in a trailer.
         self.names_approver = names_approver
+        self.timings = timings or Timings()
         self._signals = signals
         self._wakeups = wakeups
         self._worktrees = worktrees
@@ -160,7 +160,7 @@ class Workshop:
             if left <= 0:
                 return False
             # From the last announcement, not from the log's head: one that runs ahead of it must not make a busy loop.
-            announced = max(announced, self._wakeups.wait(announced, min(left, POLL_SECONDS)))
+            announced = max(announced, self._wakeups.wait(announced, min(left, self.timings.poll)))
 
     def rest(self, child_run_id: str) -> None:
         """Let a child's place go, for as long as its agent waits for a person."""
@@ -295,10 +295,9 @@ class Workshop:
             self._empty(run_id, place)
         return pids
 
-    @staticmethod
-    def _await_opened(run_id: str, place: _Place) -> None:
-        if not place.opened.wait(OPEN_SECONDS):
-            raise StillOpening(f"the agent of run {run_id} has been starting for more than {OPEN_SECONDS:.0f} s")
+    def _await_opened(self, run_id: str, place: _Place) -> None:
+        if not place.opened.wait(self.timings.open):
+            raise StillOpening(f"the agent of run {run_id} has been starting for more than {self.timings.open:.0f} s")
 
     def close(self) -> None:
         """Kill every agent; from here on their ends say nothing about their runs."""

@@ -24,8 +24,6 @@ from ..request.one_run import UseCoordinator
 from ..request.problems import refusals
 from ..request.reading import Reads
 
-#: How long a read waits for a draft that is being written.
-DRAFT_SECONDS = 3.0
 MAX_CHARACTERS = 65_536
 
 Deciding = Callable[[str, Caller, RunLog, Answering], Sequence[Fact]]
@@ -119,7 +117,7 @@ def _coordinator(asking: Asking, run_id: str) -> RunPlace:
 
 def _with_draft(run: CoordinatorRun, services: Services) -> CoordinatorRun:
     """Return the run as soon as it has a draft, or as it is when the time is over."""
-    until = time.monotonic() + DRAFT_SECONDS
+    until = time.monotonic() + services.settings.draft_seconds
     while True:
         head = services.log.head()
         run = services.runs.run(run.run_id)

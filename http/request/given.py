@@ -154,6 +154,8 @@ class ApiSettings:
     min_position_seconds: float = 2.0
     #: How long an answer waits for what was decided to be done, so that it can tell of it.
     effect_seconds: float = 5.0
+    #: How long a read waits for the first draft of an outcome spec.
+    draft_seconds: float = 3.0
     max_body_bytes: int = 1024 * 1024
     version: str = "0.1.0"
 

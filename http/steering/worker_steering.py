@@ -27,8 +27,6 @@ from ..request.access import InvalidRunId, RunPlace, check_role
 from ..request.idempotency import Asking, Asks, Command, directive_id, response_of
 from ..request.problems import refusals
 
-#: How long the answer waits for the effect of a pause or an abort, so that it can tell of it.
-EFFECT_SECONDS = 5.0
 POLL_SECONDS = 0.05
 PAGE = 500
 
@@ -236,9 +234,9 @@ def with_effects(asking: Asking, placed: Sequence[Placed]) -> Sequence[WorkerRec
     """
     Return the receipts of commands that are on the log, and what can be seen of their effects.
 
-    If they pause or abort, that is once they all have ended, or after EFFECT_SECONDS, or when the process is to end.
+    If they pause or abort, that is once they all have ended, or after `effect_seconds` of the settings, or when the process is to end.
     """
-    until = time.monotonic() + EFFECT_SECONDS
+    until = time.monotonic() + asking.services.settings.effect_seconds
     while True:
         runs = {root: asking.services.runs.run(root) for root in dict.fromkeys(one.root for one in placed)}
         found = [(one, runs[one.root]) for one in placed]

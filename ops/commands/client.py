@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -16,21 +16,31 @@ from .sse import ServerSent, read_events
 TIMEOUT_SECONDS = 30.0
 #: A feed says something at least every 15 s, so one that is silent for so long is dead.
 SILENCE_SECONDS = 45.0
-#: How long a feed that broke off is asked for again before it is given up.
-MAX_AWAY_SECONDS = 120.0
-RECONNECT_SECONDS = 2.0
-#: How long a command whose answer was lost is asked about again before its outcome is given up as unknown.
-MAX_UNKNOWN_SECONDS = 60.0
 KEY_IN_FLIGHT = "idempotency_key_in_flight"
 #: What a service says that cannot be asked now, and has not begun either.
 NOTHING_DONE = frozenset({"draining", "busy", "log_rolled_back", "log_damaged", "too_many_connections"})
 
 
+class Patience(NamedTuple):
+    """How long a client goes on with a service that does not answer, in seconds. Our choice."""
+
+    #: Between two tries.
+    reconnect: float = 2.0
+    #: How long a feed that broke off is asked for again before it is given up.
+    away: float = 120.0
+    #: How long a command whose answer was lost is asked about again before its outcome is given up as unknown.
+    unknown: float = 60.0
+
+
+PATIENCE = Patience()
+
+
 class Client:
     """One client of the service. It sees in every answer what it has done itself before."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, patience: Patience = PATIENCE) -> None:
         self._connection = connection
+        self._patience = patience
         self._position = "0"
         headers = {"Authorization": f"Bearer {connection.token}"}
         try:
@@ -69,12 +79,12 @@ class Client:
         at most once. Return its answer.
 
         Raises:
-            OutcomeUnknown: nobody said in MAX_UNKNOWN_SECONDS whether it is carried out; the message has the key.
+            OutcomeUnknown: nobody said within the client's patience whether it is carried out; the message has the key.
             Refused: it is not.
         """
         key = key or str(uuid4())
         lost: str | None = None
-        until = time.monotonic() + MAX_UNKNOWN_SECONDS
+        until = time.monotonic() + self._patience.unknown
         while True:  # ends: after so many seconds
             try:
                 response = self._http.request("POST", path, json=body, headers={"Idempotency-Key": key})
@@ -95,7 +105,7 @@ class Client:
                     f"Send the same again with --key {key}: it is carried out once."
                 )
             note(f"the answer is lost ({lost}), asking again under the same key")
-            time.sleep(RECONNECT_SECONDS)
+            time.sleep(self._patience.reconnect)
 
     def follow(self, path: str, after: int = 0) -> Iterator[ServerSent]:
         """
@@ -105,7 +115,7 @@ class Client:
         next event; what keeps it from that is said on standard error. Raises Refused when the service cannot be reached
         at all, refuses, or stays away.
         """
-        away = _Away(self._connection.url)
+        away = _Away(self._connection.url, self._patience)
         while True:  # ends: whoever is away for too long is given up
             try:
                 for event in self._connected(path, after, away):
@@ -117,7 +127,7 @@ class Client:
                 away.goes_on("the feed broke off", after)
             except httpx.TransportError as error:
                 away.goes_on(str(error) or type(error).__name__, after)
-            time.sleep(RECONNECT_SECONDS)
+            time.sleep(self._patience.reconnect)
 
     def close(self) -> None:
         """Close the connections."""
@@ -174,8 +184,9 @@ class Client:
 class _Away:
     """For how long a service has been away while somebody follows a feed."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, patience: Patience) -> None:
         self._url = url
+        self._patience = patience
         self._since: float | None = None
         self._opened: float | None = None
         self._said = ""
@@ -183,8 +194,8 @@ class _Away:
     @property
     def seconds_left(self) -> float:
         """How long one more attempt may take."""
-        left = TIMEOUT_SECONDS if self._since is None else MAX_AWAY_SECONDS - (time.monotonic() - self._since)
-        return min(TIMEOUT_SECONDS, max(left, RECONNECT_SECONDS))
+        left = TIMEOUT_SECONDS if self._since is None else self._patience.away - (time.monotonic() - self._since)
+        return min(TIMEOUT_SECONDS, max(left, self._patience.reconnect))
 
     def answered(self) -> None:
         """It is there, and may yet send nothing."""
@@ -202,7 +213,7 @@ class _Away:
         if self._since is None or now - self._opened > 2 * SILENCE_SECONDS:
             self._since = now  # for so long only a feed that is alive stays open, though nothing new was on it
         seconds = now - self._since
-        if seconds > MAX_AWAY_SECONDS:
+        if seconds > self._patience.away:
             raise Refused(
                 f"The feed broke off after event {after}, and {self._url} has stayed away for {seconds:.0f} s: {reason}"
             )

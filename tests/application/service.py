@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import msgspec
+
 from steersman.adapters.stores.memory import MemoryLog, MemoryRecorder, MemoryWakeups
 from steersman.application.commands import steer
 from steersman.application.commands.review_assembly import review_assembly
 from steersman.application.driving.back_off import BackOff
 from steersman.application.driving.drive_runs import Driver
 from steersman.application.effects.carry_out import carry_out
+from steersman.application.effects.timings import Timings
 from steersman.application.effects.workshop import Workshop
 from steersman.application.ports.log import LogUnavailable
 from steersman.application.writer.caller import Caller
@@ -44,6 +47,8 @@ from steersman.tests.application.outside import (
 
 #: Far more than anything here takes.
 PATIENCE_SECONDS = 120.0
+#: The driver looks again soon, and commits that fail are tried again at once.
+QUICK = Timings(poll=0.02, commit_again=0.0)
 MAX_ROUNDS = 200
 
 
@@ -86,7 +91,12 @@ class Service:
             self.signals,
             self.wakeups,
             Path("/trees"),
+            timings=QUICK,
         )
+
+    def wait_only(self, **seconds: float) -> None:
+        """From now on effects wait for so long; the names are those of `Timings`."""
+        self.shop.timings = msgspec.structs.replace(self.shop.timings, **seconds)
 
     def _register(self) -> None:
         created = create_project(

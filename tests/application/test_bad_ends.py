@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-from steersman.application.effects import child_workplace, pause_worker
 from steersman.application.effects.carry_out import carry_out
 from steersman.application.effects.record_turn import RECORD_BYTES
 from steersman.application.ports.agents import AgentFailed, AgentUpdate, SessionRequest, TurnEnd, TurnObserver
@@ -29,12 +28,6 @@ STALL_SECONDS = 0.3
 PATIENCE_SECONDS = 100 * STALL_SECONDS
 TURN_BYTES = 50_000
 WORDS = "I was about to write the rest."
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits that fail are tried again at once."""
-    monkeypatch.setattr(child_workplace, "COMMIT_BACK_OFF_SECONDS", 0.0)
 
 
 def fails(code: str, message: str = "status 3", *, retryable: bool = True) -> Behaviour:
@@ -312,9 +305,7 @@ def test_a_redirect_that_meets_a_bad_end_goes_on_with_the_same_child() -> None:
     assert service.directive("d").status == "applied"
 
 
-def test_a_cancel_of_ours_that_an_agent_reads_after_the_resume_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pause_worker, "PAUSE_GRACE_SECONDS", 0.0)
-
+def test_a_cancel_of_ours_that_an_agent_reads_after_the_resume_is_no_end() -> None:
     def carry(kind: type[PauseWorker] | type[ResumeWorker]) -> None:
         while service.shop.decide("r", lambda run: advance(run, service.clock.now())):
             pass
@@ -332,6 +323,7 @@ def test_a_cancel_of_ours_that_an_agent_reads_after_the_resume_is_no_end(monkeyp
         return ends("cancelled")(session, prompt, observer)
 
     service = started(first(is_paused))
+    service.wait_only(pause=0.0)
     assert service.drive().status == "awaiting_review"
     assert len(children(service)) == 1
     assert len(service.told(TurnOpened)) == len(service.told(SessionOpened)) == 1

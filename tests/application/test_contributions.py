@@ -2,10 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
 from steersman.application.commands.retry_run import AGAIN, Ids, retry_run
-from steersman.application.effects import child_workplace
 from steersman.application.ports.agents import AgentFailed, AgentUpdate, TurnEnd, TurnObserver
 from steersman.application.writer.caller import Answer
 from steersman.domain.facts.assembly import ReviewRequested, WorkLeftOut
@@ -23,12 +20,6 @@ from steersman.domain.facts.work_plan import SubtaskCompleted
 from steersman.domain.runs.retry import successor
 from steersman.tests.application.outside import Session, writes
 from steersman.tests.application.service import Service, by, part
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits that fail are tried again at once."""
-    monkeypatch.setattr(child_workplace, "COMMIT_BACK_OFF_SECONDS", 0.0)
 
 
 def adds_nothing(session: Session, prompt: str, observer: TurnObserver) -> None:

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from steersman.application.driving import drive_runs
 from steersman.application.driving.back_off import BackOff
 from steersman.application.driving.rounds import MAX_ROUNDS, Rounds
-from steersman.application.effects import end_turn, pause_worker
 from steersman.application.ports.agents import AgentFailed, AgentUpdate, TurnEnd, TurnObserver
 from steersman.application.ports.log import Undecodable
 from steersman.domain.facts.asking import AnswerDelivered
@@ -25,12 +23,10 @@ from steersman.tests.live_agents import PATIENCE_SECONDS, InBackground, wait_unt
 
 
 @pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+def service() -> Iterator[Service]:
     # What is waited for in seconds elsewhere is waited for in moments here; no test asserts a time.
-    monkeypatch.setattr(drive_runs, "POLL_SECONDS", 0.02)
-    monkeypatch.setattr(pause_worker, "PAUSE_GRACE_SECONDS", 0.2)
-    monkeypatch.setattr(end_turn, "GRACE_SECONDS", 0.5)
     service = Service()
+    service.wait_only(pause=0.2, end_turn=0.5)
     service.back_off = BackOff(first_seconds=0.01)
     yield service
     service.stop()
@@ -464,7 +460,7 @@ def test_a_stop_while_the_planner_works_ends_the_run_as_stopped(service: Service
 def test_each_round_over_the_open_runs_tells_what_it_came_to_and_only_the_newest_are_kept(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drive_runs, "SWEEP_SECONDS", 0.05)
+    service.wait_only(sweep=0.05)
     service.start(part("One"))
     service.serve(open_runs=["r"])
     service.wait(gate)

@@ -8,7 +8,6 @@ import pytest
 from steersman.application.commands.change_project import change_project
 from steersman.application.commands.delete_project import go_on
 from steersman.application.commands.end_run import cancel_run, delete_run
-from steersman.application.effects import record_turn
 from steersman.application.ports.agents import AgentUpdate, TurnEnd, TurnObserver
 from steersman.application.ports.log import LogUnavailable, Undecodable
 from steersman.application.writer.caller import SERVICE, Caller
@@ -180,14 +179,14 @@ def test_the_products_driver_erases_what_was_deleted_before_it_started() -> None
     assert words_of(service) == []
 
 
-def test_a_run_that_is_deleted_while_its_agent_talks_keeps_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_turn, "HOLD_SECONDS", HELD_SECONDS)
+def test_a_run_that_is_deleted_while_its_agent_talks_keeps_no_word() -> None:
 
     def talk(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd:
         observer.update(AgentUpdate(kind="message", text="my name is PERSONAL"))
         return session.hang()
 
     service = Service()
+    service.wait_only(hold_words=HELD_SECONDS)
     service.agents.behave = talk
     service.start(part("One"))
     service.serve(open_runs=("r",))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from steersman.application.driving import advancing, drive_runs
+from steersman.application.driving import advancing
 from steersman.application.driving.back_off import LONGEST_REST_SECONDS, BackOff
 from steersman.application.driving.under_way import WorkUnderWay
 from steersman.application.ports.agents import TurnObserver
@@ -28,8 +28,7 @@ from steersman.tests.live_agents import PATIENCE_SECONDS, wait_until
 
 
 @pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    monkeypatch.setattr(drive_runs, "POLL_SECONDS", 0.02)
+def service() -> Iterator[Service]:
     service = Service()
     service.back_off = BackOff(first_seconds=0.01, longest_seconds=0.05)
     yield service

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from steersman.application.driving import drive_runs
-from steersman.application.effects import pause_worker
 from steersman.application.effects.carry_out import carry_out
 from steersman.application.effects.workshop import Closing
 from steersman.application.ports.agents import AgentFailed, SessionRequest, TurnObserver
@@ -97,9 +96,9 @@ def test_a_pause_that_finds_no_agent_keeps_one_from_being_started() -> None:
     assert (service.agents.opened, service.agents.prompts) == (0, [])
 
 
-def test_a_pause_waits_for_an_agent_that_is_just_being_started_and_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pause_worker, "PAUSE_GRACE_SECONDS", 0.1)
+def test_a_pause_waits_for_an_agent_that_is_just_being_started_and_stops_it() -> None:
     service = Service()
+    service.wait_only(pause=0.1)
     service.start(part("One"))
     opening, go_on, opened = threading.Event(), threading.Event(), service.agents.open
     stopped: list[bool] = []
@@ -185,7 +184,6 @@ def test_a_planner_that_dies_of_a_stop_is_no_failure_of_its_effect() -> None:
 def test_an_effect_that_has_nothing_to_do_yet_is_held_instead_of_being_tried_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(drive_runs, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(drive_runs, "carry_out", lambda effect, shop: None)
     service = Service()
     service.start(part("One"))
@@ -198,8 +196,7 @@ def test_an_effect_that_has_nothing_to_do_yet_is_held_instead_of_being_tried_for
     service.stop()
 
 
-def test_an_agent_that_is_hard_to_kill_does_not_hold_the_other_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drive_runs, "POLL_SECONDS", 0.02)
+def test_an_agent_that_is_hard_to_kill_does_not_hold_the_other_runs() -> None:
     service = Service()
     service.start(part("One"))
     service.agents.behave = lambda session, prompt, observer: session.hang(heeds_cancel=False)

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steersman.application.commands.end_run import cancel_run, delete_run
-from steersman.application.effects import record_turn
 from steersman.application.effects.record_turn import PIECE_BYTES, RECORD_BYTES, TurnRecorder
 from steersman.application.ports.agents import AgentFailed, AgentUpdate, PermissionAsked
 from steersman.application.ports.log import LogUnavailable
@@ -195,11 +194,10 @@ def cut_short(recorder: TurnRecorder, *said: str) -> None:
         raise AgentFailed("agent_exited", "it was killed", retryable=True)
 
 
-def test_nothing_is_stored_after_the_block_of_a_turn_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_turn, "HOLD_SECONDS", HELD_SECONDS)
+def test_nothing_is_stored_after_the_block_of_a_turn_that_failed() -> None:
     service = Service()
     service.start(part("One"))
-    recorder = TurnRecorder(service.runs, Alone(), "r", "r", "turn", "rehearsal", 0)
+    recorder = TurnRecorder(service.runs, Alone(), "r", "r", "turn", "rehearsal", 0, hold_seconds=HELD_SECONDS)
     with pytest.raises(AgentFailed):
         cut_short(recorder, "my password is hun")
     said = [event for event in service.events if event.OUTPUT]

@@ -2,7 +2,6 @@
 
 import pytest
 
-from steersman.application.effects import child_workplace
 from steersman.application.ports.agents import AgentFailed, AgentUpdate, TurnObserver
 from steersman.domain.event import Event
 from steersman.domain.facts.agent_output import ToolCalled, ToolReturned
@@ -11,12 +10,6 @@ from steersman.domain.facts.directive import RevisionExecution, SteeringDecided
 from steersman.domain.steering import steering
 from steersman.tests.application.outside import Session, writes_its_part
 from steersman.tests.application.service import Service, part
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits that fail are tried again at once."""
-    monkeypatch.setattr(child_workplace, "COMMIT_BACK_OFF_SECONDS", 0.0)
 
 
 def states(service: Service, directive_id: str) -> list[str]:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-from steersman.application.effects import workshop
 from steersman.application.effects.workshop import StillOpening
 from steersman.application.ports.agents import AgentFailed, SessionRequest
 from steersman.tests.application.outside import ScriptedAgents, Session
@@ -84,10 +83,10 @@ def test_a_kill_waits_for_an_agent_that_is_starting_and_it_does_not_begin_to_wor
 
 @pytest.mark.parametrize("ask", ["kill", "opened_session_of"])
 def test_nobody_says_that_nothing_is_alive_of_an_agent_that_does_not_come_to_the_end_of_its_start(
-    ask: str, monkeypatch: pytest.MonkeyPatch
+    ask: str,
 ) -> None:
-    monkeypatch.setattr(workshop, "OPEN_SECONDS", 0.05)
     house = House()
+    house.service.wait_only(open=0.05)
     asked: Callable[[str], object] = getattr(house.shop, ask)
     with pytest.raises(StillOpening):
         asked("c")

@@ -5,6 +5,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -42,7 +43,7 @@ from steersman.ops.serving.connections import ClientLimits, GuardedServer
 
 PLAN = {"subtasks": [{"title": "Build", "scope": "All of it"}, {"title": "Test", "dependsOn": [0]}]}
 #: Short, so that tests of silence and of waiting in vain are quick; none of them measures it.
-SETTINGS = ApiSettings(keepalive_seconds=0.2, min_position_seconds=0.3, effect_seconds=0.3)
+SETTINGS = ApiSettings(keepalive_seconds=0.2, min_position_seconds=0.3, effect_seconds=0.3, draft_seconds=0.2)
 
 
 class Server(GuardedServer):
@@ -271,6 +272,14 @@ def opened(data: Path) -> Iterator[Services]:
     )
     keeper.stop()
     tokens.close()
+
+
+@contextmanager
+def patient(services: Services) -> Iterator[str]:
+    """A server that waits for as long as it takes for what is to be seen in its answers; the address."""
+    settings = replace(services.settings, effect_seconds=600.0, draft_seconds=600.0)
+    with served(replace(services, settings=settings)) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

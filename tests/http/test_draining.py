@@ -7,25 +7,18 @@ from dataclasses import replace
 from threading import Event
 from typing import Any
 
-import pytest
-
-from steersman.http.steering import worker_steering
-
-from .conftest import Api, served
+from .conftest import Api, patient, served
 
 
-def test_who_waits_for_an_effect_is_answered_as_soon_as_the_process_is_to_end(
-    story: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker_steering, "EFFECT_SECONDS", 3_600.0)  # it is not that which ends the wait
+def test_who_waits_for_an_effect_is_answered_as_soon_as_the_process_is_to_end(story: Any) -> None:
     story.start()
     story.advance()
     task = story.child(1)
     draining = story.api.services.draining
     try:
-        with ThreadPoolExecutor(1) as pool:
+        with patient(story.api.services) as url, ThreadPoolExecutor(1) as pool:
             # Nobody drives this run, so the pause has no effect.
-            answer = pool.submit(story.client.post, f"/tasks/{task}/steer", json={"kind": "pause"})
+            answer = pool.submit(story.client.post, f"{url}/tasks/{task}/steer", json={"kind": "pause"})
             time.sleep(0.3)
             draining.set()
             response = answer.result()

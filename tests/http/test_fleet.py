@@ -16,10 +16,9 @@ from steersman.application.ports.log import LogUnavailable
 from steersman.application.writer.run_log import RunLog
 from steersman.domain.steering import follow
 from steersman.http.request.given import Services
-from steersman.http.steering import worker_steering
 from steersman.tests.live_agents import wait_until
 
-from .conftest import Api, Story, served
+from .conftest import Api, Story, patient, served
 
 GUIDANCE = {"kind": "guidance", "guidance": "Mind the gap."}
 
@@ -68,16 +67,13 @@ def test_a_worker_that_is_named_in_many_ways_is_steered_once(story: Any) -> None
 
 
 @pytest.mark.parametrize("kind", ["pause", "abort"])
-def test_every_receipt_is_on_the_log_before_any_effect_is_waited_for(
-    story: Any, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    monkeypatch.setattr(worker_steering, "EFFECT_SECONDS", 600.0)
+def test_every_receipt_is_on_the_log_before_any_effect_is_waited_for(story: Any, kind: str) -> None:
     tasks = at_work(story, (), (), (), ())
     draining = story.api.services.draining
     try:
-        with ThreadPoolExecutor(1) as pool:
+        with patient(story.api.services) as url, ThreadPoolExecutor(1) as pool:
             # Nobody drives this run, so no command has an effect, and the first wait would last for ever.
-            waiting = pool.submit(story.client.post, "/api/fleet/steer", json={"kind": kind, "tasks": tasks})
+            waiting = pool.submit(story.client.post, f"{url}/api/fleet/steer", json={"kind": kind, "tasks": tasks})
             wait_until(lambda: len(story.run.directives) == len(tasks), "every receipt is stored")
             assert not waiting.done()
             draining.set()

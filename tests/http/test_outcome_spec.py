@@ -8,15 +8,11 @@ import pytest
 from steersman.domain.event import Text
 from steersman.domain.facts.outcome_spec import OutcomeDraft
 from steersman.domain.runs import define_outcome, review
-from steersman.http.gate import outcome_spec as routes
+
+from .conftest import patient
 
 STRANGER = "f36800fd-f2f8-418c-958e-aae3e4921ba6"
 DRAFT = OutcomeDraft(desired_outcome=Text("Things are sold"), scope=Text("The shop"), assumptions=Text("None"))
-
-
-@pytest.fixture(autouse=True)
-def _short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "DRAFT_SECONDS", 0.2)
 
 
 def begin(story: Any, **more: Any) -> None:
@@ -50,11 +46,10 @@ def test_without_a_start_mode_the_outcome_is_defined_first(story: Any) -> None:
     assert show(story).status_code == 200
 
 
-def test_a_read_waits_for_the_first_draft(story: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "DRAFT_SECONDS", 20.0)
+def test_a_read_waits_for_the_first_draft(story: Any) -> None:
     begin(story)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(show, story)
+    with patient(story.api.services) as url, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(story.client.get, f"{url}/api/runs/{story.run_id}/outcome-spec")
         story.decide(lambda run: define_outcome.put_draft(run, 1, DRAFT))
         assert waiting.result().json() == {
             "goal": "Sell things",

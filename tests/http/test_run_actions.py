@@ -2,7 +2,6 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from steersman.domain.git import Commit
 from steersman.domain.runs import review
 from steersman.http.request.given import Services
 
-from .conftest import git, served
+from .conftest import git, patient
 
 
 def act(story: Any, action: str, body: Any = None, **headers: str) -> Any:
@@ -111,8 +110,7 @@ def test_an_approval_of_what_the_branch_has_moved_under_is_409_and_lands_nothing
 
 def test_a_merge_that_is_blocked_is_409_and_the_gate_is_open_again(services: Services, story: Any) -> None:
     story.to_gate()
-    patient = replace(services, settings=replace(services.settings, effect_seconds=60.0))
-    with served(patient) as url, ThreadPoolExecutor(1) as pool:
+    with patient(services) as url, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(story.client.post, f"{url}/api/runs/{story.run_id}/review", json={"approved": True})
         while not story.run.merging:
             time.sleep(0.02)

@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 from click.testing import CliRunner
 
-from steersman.ops.commands import client, fleet_command, runs_command
-from steersman.ops.commands.client import Client
+from steersman.ops.commands import fleet_command, runs_command
+from steersman.ops.commands.client import Client, Patience
 from steersman.ops.commands.following import outcome_code
 from steersman.ops.refused import OutcomeUnknown, Refused
 from steersman.ops.settings import Connection
@@ -52,13 +52,8 @@ def answering(*answers: bytes) -> Iterator[tuple[str, list[str]]]:
         thread.join(30)
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "RECONNECT_SECONDS", 0.01)
-
-
-def post(url: str) -> object:
-    with Client(Connection(url=url, token="steersman_x")) as one:
+def post(url: str, unknown: float = 60.0) -> object:
+    with Client(Connection(url=url, token="steersman_x"), Patience(reconnect=0.01, unknown=unknown)) as one:
         return one.post("/tasks/t/steer", {"kind": "pause"})
 
 
@@ -100,11 +95,10 @@ def test_a_service_that_was_never_reached_has_done_nothing() -> None:
 
 @pytest.mark.parametrize("answer", [b"", CUT_SHORT, IN_FLIGHT])
 def test_an_outcome_that_nobody_tells_is_unknown_and_has_an_exit_code_of_its_own(
-    answer: bytes, monkeypatch: pytest.MonkeyPatch
+    answer: bytes,
 ) -> None:
-    monkeypatch.setattr(client, "MAX_UNKNOWN_SECONDS", 0.05)
     with answering(answer) as (url, keys), pytest.raises(OutcomeUnknown, match="outcome unknown") as unknown:
-        post(url)
+        post(url, unknown=0.05)
     assert unknown.value.exit_code == 3
     assert f"--key {keys[0]}" in unknown.value.message
 

@@ -11,8 +11,7 @@ from threading import Event, Thread
 
 import pytest
 
-from steersman.ops.commands import client
-from steersman.ops.commands.client import Client
+from steersman.ops.commands.client import Client, Patience
 from steersman.ops.refused import Refused
 from steersman.ops.settings import Connection
 from steersman.tests.e2e.served import STEERSMAN, environment
@@ -44,29 +43,30 @@ def answering(*answers: bytes, then: Callable[[], object] = lambda: None) -> Ite
         thread.join(30)
 
 
-def watched(url: str) -> list[int | None]:
+QUICK = Patience(reconnect=0.1)
+
+
+def watched(url: str, patience: Patience = QUICK) -> list[int | None]:
     """Follow a feed to its end."""
-    with Client(Connection(url=url, token="steersman_x")) as one:
+    with Client(Connection(url=url, token="steersman_x"), patience) as one:
         return [event.id for event in one.follow("/feed")]
 
 
-def test_a_service_that_was_never_there_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "RECONNECT_SECONDS", 3_600.0)  # whoever tried again would not come to an end here
+def test_a_service_that_was_never_there_is_told_at_once() -> None:
+    # Whoever tried again would not come to an end here.
     with pytest.raises(Refused, match="cannot be reached"):
-        watched(f"http://127.0.0.1:{free_port()}")
+        watched(f"http://127.0.0.1:{free_port()}", Patience(reconnect=3_600.0))
 
 
 def test_a_service_that_goes_away_is_tried_again_in_words_and_given_up_after_as_long_as_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(client, "MAX_AWAY_SECONDS", 1.0)
-    monkeypatch.setattr(client, "RECONNECT_SECONDS", 0.1)
     began = time.monotonic()
     with (
         answering(FEED + EVENT) as url,
         pytest.raises(Refused, match=r"after event 7, .* stayed away for 1 s: .*refused"),
     ):
-        watched(url)
+        watched(url, Patience(reconnect=0.1, away=1.0))
     assert time.monotonic() - began > 1.0
     said = capsys.readouterr().err.splitlines()
     assert [line.partition(" (")[2] for line in said] == [
@@ -75,8 +75,7 @@ def test_a_service_that_goes_away_is_tried_again_in_words_and_given_up_after_as_
     ]
 
 
-def test_a_service_that_is_starting_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "RECONNECT_SECONDS", 0.1)
+def test_a_service_that_is_starting_is_waited_for() -> None:
     starting = b'HTTP/1.1 503 X\r\nContent-Length: 36\r\n\r\n{"error": "draining", "message": ""} '
     with answering(starting, FEED + EVENT, FEED + b"event: done\ndata: {}\n\n") as url:
         assert watched(url) == [7, None]
