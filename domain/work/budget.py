@@ -171,7 +171,7 @@ def may_begin(run: CoordinatorRun, project: Project) -> Sequence[Draft]:
 
 def rests(run: CoordinatorRun, child: ChildRun) -> bool:
     """Whether a child run can only go on with a new turn, and none may begin. A turn that has begun goes on."""
-    if run.out_of is None or run.ended or run.stopping:
+    if run.out_of is None or run.ended:
         return False
     in_turn = child.turn is not None and not child.turn.committed
     return not in_turn and wants_turn(run, child)

@@ -103,7 +103,8 @@ def open_turn(run: CoordinatorRun, child_run_id: str, project: Project = NO_PROJ
     """
     Decide what the agent is asked next; nothing when nothing is left to ask, or while the child is paused.
 
-    Where the budget of the run, or that of its project, is used up, no turn begins, and that is said in its place. The turn carries every directive that waits for this child, in the order of their receipt, each for the only time.
+    The turn carries every directive that waits for this child, in the order of their receipt, each for the only time. Where
+    the budget of the run or of its project is used up no turn begins, and that is said in its place, once.
     """
     child, subtask = child_at_work(run, child_run_id)
     if child.head is None:

@@ -52,7 +52,7 @@ class DecidedBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MergeWasBlocked(RepositoryDirty):
-    """The originating branch could not be moved, so nothing was: the gate is open again."""
+    """The originating branch could not be moved, or the new one not be made, so nothing was: the gate is open again."""
 
 
 class BaseHasMoved(Rejected):

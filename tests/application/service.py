@@ -23,6 +23,7 @@ from steersman.domain.event import Event, Fact
 from steersman.domain.facts.child_run import ChildRun
 from steersman.domain.facts.delivery import Delivery
 from steersman.domain.facts.directive import SteeringDirective
+from steersman.domain.facts.gates import GateSpec
 from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.facts.spending import Budget
 from steersman.domain.git import Commit
@@ -123,9 +124,10 @@ class Service:
         run_id: str = "r",
         budget: Budget | None = None,
         delivery: Delivery | None = None,
+        gates: tuple[GateSpec, ...] = (),
     ) -> None:
         """Give the team a goal."""
-        project = replay(self.log.read_stream("project/p"))
+        project = msgspec.structs.replace(replay(self.log.read_stream("project/p")), gates=gates)
         command = StartRun(
             run_id=run_id,
             work_plan_id=f"plan of {run_id}",

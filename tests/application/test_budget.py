@@ -1,6 +1,7 @@
 """What agents use is counted, and where a budget is used up no turn begins until somebody raises it."""
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -8,14 +9,17 @@ import pytest
 
 from steersman.application.driving.advancing import Advancing
 from steersman.application.ports.agents import AgentFailed, AgentUpdate, TurnObserver
+from steersman.application.ports.log import LogUnavailable
 from steersman.application.writer.caller import service as in_the_name_of_the_service
 from steersman.domain.event import Draft
 from steersman.domain.facts.child_run import TurnOpened
+from steersman.domain.facts.gates import GateSpec
 from steersman.domain.facts.run import CoordinatorRun
 from steersman.domain.facts.spending import Budget, BudgetReached, BudgetReleased, TurnCounted
 from steersman.domain.projects import project_changes
 from steersman.domain.projects.project import replay
-from steersman.domain.work import budget
+from steersman.domain.rejected import RunNotActive
+from steersman.domain.work import answers, budget
 from steersman.domain.work.budget import Changes
 from steersman.projections import waiting
 from steersman.tests.application.outside import Behaviour, Session, writes_its_part
@@ -229,3 +233,82 @@ def project_budget(service: Service, **limits: Any) -> None:
     project = replay(service.log.read_stream("project/p"))
     (draft,) = project_changes.set_budget(project, Budget(**limits))
     service.log.append(by().append([draft], {draft.stream: project.version}, service.clock.now()))
+
+
+def test_the_driver_begins_no_turn_while_the_budget_is_used_up_and_goes_on_once_it_is_raised() -> None:
+    service = started(TEN, part("One"), part("Two"), part("Three", 0, 1), part("Four", 2), tokens=20)
+    service.serve(open_runs=("r",))
+    try:
+        service.wait(lambda run: run.out_of is not None, "for the budget")
+        service.wait(lambda _: not service.agents.alive, "for the agents to end")
+        assert len(service.told(TurnOpened)) == 2
+        raised(service, tokens=25)
+        service.wait(lambda run: run.out_of is not None and run.budget is not None and run.spending.turns > 2, "again")
+        raised(service, tokens=None)
+        run = service.wait(lambda run: run.status == "awaiting_review", "for the gate")
+        assert run.spending.total_tokens == 40
+    finally:
+        service.stop()
+    assert len(service.told(TurnOpened)) == 4
+
+
+def test_what_lies_between_two_processes_is_no_time_at_work_and_what_the_first_one_used_is_counted() -> None:
+    def dies_once(session: Session, prompt: str, observer: TurnObserver) -> None:
+        session.files["a.txt"] = "changed"
+        observer.update(AgentUpdate(kind="usage", input_tokens=8, output_tokens=2))
+        if not service.clock.gone_by:
+            service.clock.gone_by = timedelta(hours=10)
+            raise LogUnavailable("the process dies")
+
+    service = started(TEN, part("One"))
+    service.agents.behave = dies_once
+    service.drive()
+    assert [(e.counted.total_tokens, e.counted.ended) for e in service.told(TurnCounted)] == [(10, False), (10, True)]
+    assert service.run.spending.turns == 1
+    assert service.shop.project(service.run).spending.turns == 1
+    assert service.run.spending.milliseconds < 3_600_000
+
+
+def test_an_agent_that_waits_for_a_person_is_not_at_work() -> None:
+    def asks(session: Session, prompt: str, observer: TurnObserver) -> None:
+        observer.update(AgentUpdate(kind="thought", text="May I?"))
+        assert observer.question("q", "Which way?") == "Left."
+
+    service = started(asks, part("One"))
+    service.serve(open_runs=("r",))
+    try:
+        run = service.wait(lambda run: any(child.requests for child in run.children.values()), "for the question")
+        child = next(iter(run.children.values()))
+        (request,) = child.requests.values()
+        service.clock.gone_by = timedelta(hours=10)
+        decide(service, lambda run: answers.answer(run, request.request_id, "Left.", "alice", None))
+        service.wait(lambda run: run.plan is not None and run.plan.status == "complete", "for the end")
+    finally:
+        service.stop()
+    assert service.run.spending.milliseconds < 3_600_000
+
+
+def test_a_run_that_waits_for_its_budget_can_be_stopped() -> None:
+    service = started(TEN, tokens=10)
+    service.drive()
+    service.steer("d", "stop")
+    assert service.drive().status == "failed"
+    assert waits_under(service) == []
+    assert service.directive("d").status == "applied"
+    with pytest.raises(RunNotActive):
+        raised(service, tokens=100)
+
+
+def test_a_reviewer_is_not_asked_under_a_budget_that_is_used_up() -> None:
+    service = Service()
+    service.agents.behave = TEN
+    gates = (GateSpec(kind="rai", model_id="rehearsal"),)
+    service.start(part("One"), budget=Budget(turns=1), gates=gates)
+    run = service.drive()
+    assert waits_under(service) == ["budget"]
+    assert run.plan is not None
+    assert (run.plan.status, run.plan.stage) == ("assembling", "rai")
+    raised(service, turns=None)
+    service.agents.behave = lambda *_: "VERDICT: GREEN"
+    assert service.drive().status == "awaiting_review"
+    assert [event.counted.turns for event in service.told(TurnCounted) if event.run_id == "r"] == [1]

@@ -177,3 +177,16 @@ def test_a_budget_is_a_command_like_any_other(story: Any) -> None:
     assert story.client.post(path, json={"turns": None}).json()["budget"]["turns"] is None
     viewer = story.api.client(scope="viewer")
     assert viewer.post(path, json={"tokens": 1}).status_code == 403
+
+
+def test_a_project_can_be_registered_with_what_its_runs_may_use_and_where_their_work_goes(story: Any) -> None:
+    body = {"name": "Shop", "origin": "blank", "working_directory": str(story.repository)}
+    body |= {"budget": {"money": "10", "currency": "EUR"}, "deliver": {"mode": "branch"}}
+    made = story.client.post("/api/projects", json=body).raise_for_status().json()
+    read = story.client.get(f"/api/projects/{made['project_id']}", headers=story.api.settled()).json()
+    for shown in (made, read):
+        assert (shown["budget"]["money"], shown["budget"]["currency"]) == ("10.00", "EUR")
+        assert shown["deliver"] == {"mode": "branch", "branch": None, "remote": None}
+        assert "usage" not in shown
+    refused = story.client.post("/api/projects", json=body | {"name": "Push", "deliver": {"mode": "push"}})
+    assert (refused.status_code, refused.json()["error"]) == (400, "delivery_unsupported")
