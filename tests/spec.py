@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Self
+from typing import Self, TypeVar
 
 from steersman.domain.event import Draft, Event, Fact
 from steersman.domain.facts.fold import evolve, replay
@@ -11,6 +11,7 @@ from steersman.domain.rejected import Rejected
 
 START = datetime(2026, 6, 7, 21, 9, 45, tzinfo=UTC)
 
+E = TypeVar("E", bound=Event)
 Decision = Callable[[CoordinatorRun], Sequence[Draft]]
 
 
@@ -75,6 +76,7 @@ class given:
 
     def then_rejected(self, kind: type[Rejected]) -> Rejected:
         """It is refused, for exactly this reason."""
+        assert self._refused is not None
         assert type(self._refused) is kind, f"not refused as {kind.__name__}: {self._refused or self._found}"
         return self._refused
 
@@ -110,6 +112,6 @@ class Story:
         """Forget the state, and fold it from the facts again."""
         self.run = replay(fact for fact in self.facts if not fact.event.OUTPUT)
 
-    def told(self, kind: type[Event]) -> list[Event]:
+    def told(self, kind: type[E]) -> list[E]:
         """Return the facts of one kind, in order."""
         return [event for event in self.events if isinstance(event, kind)]

@@ -24,7 +24,7 @@ from steersman.adapters.processes.agent_process import start_keeper
 from steersman.adapters.processes.agents_file import AgentsFileInvalid, read_agents
 from steersman.adapters.processes.bubblewrap import find_box
 from steersman.adapters.processes.kept_commands import KeptCommands
-from steersman.application.effects.workshop import OPEN_SECONDS
+from steersman.application.effects.timings import Timings
 from steersman.application.ports.agents import AgentFailed, AgentUpdate, SessionRequest
 from steersman.tests.live_agents import (
     PATIENCE_SECONDS,
@@ -129,7 +129,7 @@ def test_an_agent_that_answers_each_request_late_gets_no_more_time_than_one_that
 
 
 def test_whoever_ends_an_agent_waits_for_longer_than_it_may_take_to_start() -> None:
-    assert START_TIMEOUT_SECONDS + CLOSE_SECONDS <= OPEN_SECONDS / 1.5
+    assert START_TIMEOUT_SECONDS + CLOSE_SECONDS <= Timings().open / 1.5
 
 
 def test_an_agent_that_exits_at_once_is_told_with_its_last_words(open_agent: Any) -> None:

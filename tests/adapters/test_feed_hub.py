@@ -151,7 +151,7 @@ def test_wakeups_that_fail_for_a_while_cost_no_frame(log: Log, hub: FeedHub, wak
             raise failures.pop()
         return wait(position, timeout_seconds)
 
-    wakeups.wait = fail_first
+    vars(wakeups)["wait"] = fail_first
     listener = Listener(hub, None)
     log.say("a", "1", "2")
     assert listener.until(2) == [1, 2]

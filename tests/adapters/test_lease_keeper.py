@@ -68,10 +68,17 @@ class Hindered(RunLog):
         super().__init__(log, SYSTEM_CLOCK)
         self.refusals: dict[str, Exception] = {}
 
-    def decide(self, root: str, decision: Decision, by: Caller, answer: Answering | None = None) -> Sequence[Fact]:
+    def decide(
+        self,
+        root: str,
+        decision: Decision,
+        by: Caller,
+        answer: Answering | None = None,
+        look: Callable[[], object] | None = None,
+    ) -> Sequence[Fact]:
         if refusal := self.refusals.pop(root, None):
             raise refusal
-        return super().decide(root, decision, by, answer)
+        return super().decide(root, decision, by, answer, look)
 
 
 class Process:

@@ -49,6 +49,7 @@ class House:
         self._pool = pool
         self._clock = Clock()
         recorder = MemoryRecorder()
+        self._sequencer: Sequencer
 
         def sequenced(commit: Commit) -> Sequencer:
             self._sequencer = Sequencer(commit, ignore, observer=observer)

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steersman.adapters.clock import SYSTEM_CLOCK
+from steersman.adapters.log.recorder import Order
 from steersman.adapters.log.sequencer import Sequencer, ignore
 from steersman.adapters.log.stored_log import StoredLog
-from steersman.adapters.log_format.event_codec import EventCodec
+from steersman.adapters.log_format.event_codec import EventCodec, StoredRow
 from steersman.adapters.stores.memory import MemoryLog, MemoryRecorder
 from steersman.adapters.stores.postgres_log import PostgresLog
 from steersman.adapters.stores.sqlite_log import SqliteLog
@@ -95,8 +96,8 @@ class Watched(Faulty):
             self._let(is_locked=True)
         self._let()
 
-    def rows(self, *where: Any) -> Any:
-        found = super().rows(*where)
+    def rows(self, order: Order, name: str, after: int, limit: int) -> list[StoredRow]:
+        found = super().rows(order, name, after, limit)
         self._let(is_locked=self._lock.locked())
         return found
 

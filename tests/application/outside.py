@@ -482,7 +482,7 @@ class FaultyLog:
             raise LogUnavailable("the connection was lost")
         return stored
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
 

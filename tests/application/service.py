@@ -69,8 +69,9 @@ class Service:
     def __init__(self) -> None:
         self.wakeups = MemoryWakeups()
         # Without keys: nobody here asks for proofs, and signing takes a tenth of the time.
-        self.log = FaultyLog(MemoryLog(CATALOGUE, announce=self.wakeups.announce, recorder=MemoryRecorder()))
-        self.git = MemoryGit()
+        #: Tests put hooks into these two.
+        self.log: Any = FaultyLog(MemoryLog(CATALOGUE, announce=self.wakeups.announce, recorder=MemoryRecorder()))
+        self.git: Any = MemoryGit()
         self.agents = ScriptedAgents(self.git)
         self.signals = MemorySignals()
         self.clock = TickingClock()

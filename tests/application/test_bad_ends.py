@@ -292,7 +292,7 @@ def test_a_crash_before_the_branch_holds_the_half_done_work_loses_none_of_it(mon
 
 
 def test_a_redirect_that_meets_a_bad_end_goes_on_with_the_same_child() -> None:
-    def is_redirected(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd:
+    def is_redirected(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd | str | None:
         service.command("d", "redirect", 1, words="Go left.")
         while service.shop.decide("r", lambda run: advance(run, service.clock.now())):
             pass
@@ -313,7 +313,7 @@ def test_a_cancel_of_ours_that_an_agent_reads_after_the_resume_is_no_end() -> No
             if isinstance(effect, kind):
                 carry_out(effect, service.shop)
 
-    def is_paused(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd:
+    def is_paused(session: Session, prompt: str, observer: TurnObserver) -> TurnEnd | str | None:
         service.command("p", "pause", 1)
         carry(PauseWorker)
         assert service.child(1).status == "paused"

@@ -90,7 +90,7 @@ def test_a_pause_that_finds_no_agent_keeps_one_from_being_started() -> None:
         raise Waits
 
     just_before_the_agent_starts(service, pause)
-    service.shop.wait_until = wait_until
+    vars(service.shop)["wait_until"] = wait_until
     with pytest.raises(Waits):
         carry(service, WorkOnSubtask)
     assert (service.agents.opened, service.agents.prompts) == (0, [])

@@ -44,7 +44,8 @@ class Loot:
     """What an attacker finds: rows as maps, the words beside them, and the head."""
 
     rows: list[dict[str, Any]]
-    texts: list[tuple[int, str, bytes, bytes]]
+    #: Each: position, digest, salt, words.
+    texts: list[tuple[Any, ...]]
     head: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def row(self, position: int) -> dict[str, Any]:

@@ -4,19 +4,21 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner, Result
 
 from steersman.adapters.clock import SYSTEM_CLOCK
 from steersman.adapters.log.opening import rotate_key
+from steersman.adapters.log.stored_log import StoredLog
 from steersman.adapters.log_format.checkpoint_file import CheckpointFile
 from steersman.adapters.stores.memory import MemoryLog
 from steersman.adapters.stores.sqlite_log import SqliteLog
 from steersman.application.ports.log import Forged, LogTampered, LogUnavailable, Undecodable
 from steersman.application.ports.proofs import OutOfRange
 from steersman.domain.event import Fact
+from steersman.domain.facts.directive import SteeringReceived
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.ops.admin.replay import command as replay
 from steersman.tests.audit.conftest import World
@@ -60,8 +62,13 @@ def test_words_that_are_not_those_of_their_digest_are_never_read(told: World) ->
     assert [alarm.position for alarm in log.alarms] == [12]
     assert len(log.read_tree("other")) == 2, "nothing else is in its way"
     swap(told, b"be careful")
-    assert log.read(11)[0].event.feedback.value == "be careful"
+    assert feedback_at(log, 12) == "be careful"
     assert not log.alarms, "somebody has put it back"
+
+
+def feedback_at(log: StoredLog, position: int) -> str | None:
+    """Return the words of the receipt at a position."""
+    return cast(SteeringReceived, log.read(position - 1)[0].event).feedback.value
 
 
 @pytest.mark.parametrize("erased", [False, True])
@@ -69,16 +76,15 @@ def test_words_that_were_erased_are_not_put_back_by_others(told: World, erased: 
     log = told.open()
     if erased:
         log.erase_tree_texts("r")
-        assert log.read(11)[0].event.feedback.value is None
+        assert feedback_at(log, 12) is None
     change(told, "DELETE FROM {texts} WHERE position = 12")
-    digest = log.read(11)[0].event
-    assert digest.feedback.value is None
+    assert feedback_at(log, 12) is None
     change(
         told,
         "INSERT INTO {texts} (position, digest, is_output, salt, words) SELECT 12, digest, is_output, salt, words FROM texts"
         " WHERE position = 3",
     )
-    assert log.read(11)[0].event.feedback.value is None, "words of another digest are nobody's"
+    assert feedback_at(log, 12) is None, "words of another digest are nobody's"
 
 
 @pytest.mark.parametrize("kept", ["hash of the old bytes", "hash of the new bytes"])

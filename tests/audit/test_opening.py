@@ -39,7 +39,7 @@ def back_up(world: World) -> Callable[[], None]:
 
     def restore() -> None:
         world.attack(lambda loot: (loot.cut(head.edge.size), loot.head.update(note=head.note)))
-        recorder = world.recorder()
+        recorder: Any = world.recorder()
         if world.kind == "sqlite":
             with recorder._immediate() as cursor:
                 cursor.execute("UPDATE head SET mac = ?, signer = ?", values)
@@ -296,7 +296,7 @@ def test_a_store_that_was_emptied_or_replaced_begins_no_second_history(store: Wo
     unsteered(log)
     log.close()
     store.attack(lambda loot: (loot.rows.clear(), loot.texts.clear(), loot.head.update(note="")))
-    recorder = store.recorder()
+    recorder: Any = store.recorder()
     if store.kind == "sqlite":
         with recorder._immediate() as cursor:
             cursor.execute("UPDATE head SET signer = '', mac = zeroblob(32)")

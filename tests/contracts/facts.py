@@ -1,8 +1,8 @@
 """Small facts to try an event log with, and the appends that carry them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from steersman.application.ports.log import Append, EventLog, Idempotency
 from steersman.domain.event import Draft, Event, Fact, Text
@@ -63,3 +63,8 @@ def whole(log: EventLog) -> Sequence[Fact]:
     while page := log.read(facts[-1].position if facts else 0, limit=700):
         facts += page
     return facts
+
+
+def words_of(facts: Iterable[Fact]) -> list[str | None]:
+    """Return the words that each fact holds, None where they are erased."""
+    return [cast("Said | Uttered", fact.event).words.value for fact in facts]

@@ -279,10 +279,22 @@ def test_requests_are_found_by_their_coordinator_or_by_the_child_that_asked(aski
     for find, name, error in refused:
         with pytest.raises(error):
             find(asking.run, name, second)
+    for unknown in (command_hash("ls"), command_hash("ls").removeprefix("sha256:"), ""):
+        with pytest.raises(RequestUnknown):
+            answers.find_command(asking.run, unknown)
     with pytest.raises(RequestUnknown):
         answers.resolve(asking.run, question, approved=True, scope="once", by="alice")
     with pytest.raises(NoPendingQuestion):
         answers.answer(asking.run, tool, "Blue.", "alice")
+
+
+def test_only_what_is_asked_and_open_waits_for_a_person(asking: Asking) -> None:
+    tool = asking.ask(FETCH)
+    child = asking.child_id(1)
+    assert agent_requests.waits_for_person(asking.run, child, tool)
+    assert not agent_requests.waits_for_person(asking.run, child, "nothing of that name")
+    asking.approve(tool)
+    assert not agent_requests.waits_for_person(asking.run, child, tool)
 
 
 def test_turning_auto_approval_on_grants_the_tools_that_wait(asking: Asking) -> None:
@@ -316,6 +328,8 @@ def expired_before(asking: Asking, kind: type[Event], drafts: Sequence[Draft]) -
     tool, question = closed
     assert isinstance(tool, ApprovalResolved)
     assert (tool.approved, tool.expired, tool.resolved_by) == (False, True, None)
+    shown = [e for e in said if isinstance(e, ChildApprovalResolved)]
+    assert [(e.request_id, e.approved, e.expired) for e in shown] == [(tool.request_id, False, True)]
     assert isinstance(question, QuestionAnswered)
     assert (question.answer, question.timed_out, question.answered_by) == (None, True, None)
     last = max(

@@ -1,13 +1,26 @@
 """The automated gates: in one order, skipped where nobody configured them, and never a dead end."""
 
+from collections.abc import Callable
+
 import pytest
 
-from steersman.domain.facts.assembly import ReviewRequested
+from steersman.domain.event import Text
+from steersman.domain.facts.assembly import AssemblyFailed, ReviewRequested
 from steersman.domain.facts.directive import SteeringDecided, SteeringReceived
-from steersman.domain.facts.gates import GateCompleted, GateSpec, Verdict, next_gate, read_verdict
+from steersman.domain.facts.gates import (
+    GateCompleted,
+    GateSpec,
+    RaiCompleted,
+    RaiStarted,
+    Verdict,
+    next_gate,
+    read_verdict,
+)
+from steersman.domain.facts.held import EffectHeld
 from steersman.domain.process.effects import RunGate
+from steersman.domain.process.hold import give_up
 from steersman.domain.runs import review
-from steersman.domain.work.turns import Overtaken
+from steersman.domain.work.turns import Overtaken, child_at_work
 from steersman.tests.domain.fleet import Fleet, part
 
 RAI = GateSpec(kind="rai", model_id="rehearsal")
@@ -163,3 +176,86 @@ def test_the_next_gate_is_the_first_that_is_configured_and_not_done() -> None:
     assert next_gate((BUILD,), ()) == (("rai", "rubberduck"), BUILD)
     assert next_gate((RAI, BUILD), ("rai", "rubberduck")) == ((), BUILD)
     assert next_gate((), ("rai",)) == (("rubberduck", "build-test"), None)
+
+
+@pytest.mark.parametrize("gate", [RAI, BUILD])
+@pytest.mark.parametrize(
+    ("outcome", "flagged", "revision"), [("passed", False, False), ("revise", False, True), ("red", True, False)]
+)
+def test_only_the_look_for_harm_is_told_under_its_own_name_and_what_it_came_to(
+    gate: GateSpec, outcome: str, flagged: bool, revision: bool
+) -> None:
+    fleet = looked_at(gate)
+    assert fleet.run.assembly is not None
+    gate_id, branch = gate_of(fleet, "rai"), fleet.run.assembly.branch
+    verdict(fleet, gate.kind, outcome, "x" * 5_000, "f1")
+    told = [*fleet.told(RaiStarted), *fleet.told(RaiCompleted)]
+    if gate is BUILD:
+        assert told == []
+        return
+    plan_id = fleet.plan.work_plan_id
+    assert told == [
+        RaiStarted(work_plan_id=plan_id, integration_branch=branch, gate_id=gate_id),
+        RaiCompleted(
+            work_plan_id=plan_id,
+            integration_branch=branch,
+            gate_id=gate_id,
+            rai_safety_flagged=flagged,
+            rai_revision_requested=revision,
+            feedback=Text("x" * 2_000),
+        ),
+    ]
+
+
+def before_any_assembly() -> Fleet:
+    return Fleet(part("One"))
+
+
+def ended() -> Fleet:
+    fleet = Fleet(part("One")).to_gate()
+    fleet.review(approved=False)
+    fleet.settle()
+    assert fleet.run.ended
+    return fleet
+
+
+def being_merged() -> Fleet:
+    fleet = Fleet(part("One")).to_gate()
+    fleet.review(approved=True)
+    return fleet
+
+
+@pytest.mark.parametrize("situation", [before_any_assembly, ended, being_merged])
+def test_a_signal_is_refused_where_nothing_is_up_for_review(situation: Callable[[], Fleet]) -> None:
+    fleet = situation()
+    with pytest.raises(review.NoReviewPending):
+        fleet.signal("rai", 1)
+
+
+def fault_of(effect_id: str) -> EffectHeld:
+    return EffectHeld(
+        effect_id=effect_id,
+        kind="RunGate",
+        error_code="unexpected",
+        message=Text("what?"),
+        attempts=5,
+        waits_for="release",
+    )
+
+
+def test_a_gate_that_fails_by_a_fault_too_often_fails_the_run_but_not_one_that_is_being_stopped() -> None:
+    fleet = looked_at(RAI)
+    (gate,) = [effect for effect in fleet.effects if isinstance(effect, RunGate)]
+    assert give_up(fleet.run, fault_of("of nothing that is called for"), 5) == ()
+    (failed,) = [
+        draft.event for draft in give_up(fleet.run, fault_of(gate.id), 5) if isinstance(draft.event, AssemblyFailed)
+    ]
+    assert (failed.reason, failed.phase, failed.attempts) == ("unexpected", "rai", 5)
+    fleet.steer("stop")
+    assert give_up(fleet.run, fault_of(gate.id), 5) == ()
+
+
+def test_nobody_works_on_for_a_child_that_is_not_there() -> None:
+    fleet = Fleet(part("One"))
+    with pytest.raises(Overtaken):
+        child_at_work(fleet.run, "nobody")

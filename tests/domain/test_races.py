@@ -1,9 +1,10 @@
 """Corrections, decisions and ends that meet each other: the first on the log wins, and nothing is stuck or done twice."""
 
+import msgspec
 import pytest
 
 from steersman.domain.facts.child_run import RunCancelled, TurnOpened
-from steersman.domain.facts.directive import RevisionExecution
+from steersman.domain.facts.directive import RevisionExecution, SteeringReceived
 from steersman.domain.process.effects import AssembleChildren, EndWorkers, MakePlan, ResumeWorker
 from steersman.domain.runs import review
 from steersman.domain.runs.review import NoReviewPending, ReviewAssembly
@@ -325,11 +326,10 @@ def test_a_signal_about_nothing_of_the_plan_ends_at_the_gate() -> None:
     signal = gate_signals.Signal(
         directive_id="d", source="rai", severity="request-changes", feedback="No.", created_by="gate:rai"
     )
-    drafts = gate_signals.receive_signal(fleet.run, signal, {})
-    import msgspec
-
-    nobody = msgspec.structs.replace(drafts[0].event.target_scope, subtask_ids=(99,))
-    fleet.put([msgspec.structs.replace(drafts[0], event=msgspec.structs.replace(drafts[0].event, target_scope=nobody))])
+    draft = gate_signals.receive_signal(fleet.run, signal, {})[0]
+    assert isinstance(draft.event, SteeringReceived)
+    nobody = msgspec.structs.replace(draft.event.target_scope, subtask_ids=(99,))
+    fleet.put([msgspec.structs.replace(draft, event=msgspec.structs.replace(draft.event, target_scope=nobody))])
     fleet.settle()
     assert (fleet.plan.status, fleet.run.status) == ("in_review", "awaiting_review")
     assert fleet.directive("d").status == "applied"

@@ -114,7 +114,7 @@ def test_a_client_that_changes_replicas_misses_and_repeats_nothing(
         assert [frame.id for frame in found[:-1]] == list(range(1, len(found)))
     words = "".join(frame.data["delta"] for frame in seen if frame.event == "agent.message.delta")
     # Each step says a message of its own, and messages are kept apart.
-    assert words == "\n".join(step["say"] for step in SLOW if "say" in step)
+    assert words == "\n".join(str(step["say"]) for step in SLOW if "say" in step)
 
 
 def test_replicas_wake_each_other_over_the_channel_of_their_log_and_keep_nothing_in_redis(

@@ -74,7 +74,7 @@ def event(kind: type[Event]) -> Event:
 
 def _value(name: str, kind: Any) -> Any:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
-    if isinstance(kind, typing.TypeAliasType if hasattr(typing, "TypeAliasType") else ()):
+    if isinstance(kind, getattr(typing, "TypeAliasType", ())):
         return _value(name, kind.__value__)
     if origin is Literal:
         return inner[-1]

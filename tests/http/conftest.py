@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import httpx
@@ -294,7 +294,7 @@ def url(services: Services) -> Iterator[str]:
     """Where the module's server is."""
     with served(services) as url:
         yield url
-        services.feed.close()
+        cast(FeedHub, services.feed).close()
 
 
 @pytest.fixture

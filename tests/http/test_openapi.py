@@ -1,6 +1,6 @@
 """The description of the API holds: what it says is accepted is, what is answered is described, and nothing is a 500."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import schemathesis
@@ -51,7 +51,7 @@ def test_no_request_is_a_500_or_answered_in_a_way_that_is_not_described(
     tried: set[tuple[str, int]] = set()
     described = schemathesis.openapi.from_dict(document)
     described.config.update(base_url=api.url)
-    for operation in (result.ok() for result in described.get_all_operations()):
+    for operation in (cast("Any", result).ok() for result in described.get_all_operations()):
         if operation.path.endswith(FEED) or (mode is GenerationMode.NEGATIVE and operation.path in WITHOUT_INPUT):
             continue
 

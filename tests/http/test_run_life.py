@@ -106,15 +106,14 @@ def test_a_failed_run_with_a_recovery_point_goes_on_itself(api: Any, story: Any)
 
 def test_a_chain_of_retries_ends_after_three(api: Any, story: Any) -> None:
     story.start()
-    statuses: list[int] = []
+    responses: list[Any] = []
     for _ in range(4):
         post(story, "cancel").raise_for_status()
         end(story)
-        response = post(story, "retry")
-        statuses.append(response.status_code)
-        story.run_id = response.json().get("run_id")
-    assert statuses == [201, 201, 201, 409]
-    assert response.json()["error"] == "retry_limit_reached"
+        responses.append(post(story, "retry"))
+        story.run_id = responses[-1].json().get("run_id")
+    assert [response.status_code for response in responses] == [201, 201, 201, 409]
+    assert responses[-1].json()["error"] == "retry_limit_reached"
 
 
 def test_only_a_failed_run_is_tried_again(story: Any) -> None:

@@ -178,7 +178,7 @@ def test_nginx_asks_every_replica_and_lets_feeds_through_unchanged() -> None:
 
 def test_the_unit_gives_a_drain_its_time_and_agents_what_they_need() -> None:
     unit = RawConfigParser(strict=False)
-    unit.optionxform = str
+    vars(unit)["optionxform"] = str
     unit.read(DEPLOY / "steersman.service")
     service = unit["Service"]
     assert (service["KillMode"], service["Restart"], service["TimeoutStopSec"]) == ("mixed", "always", "60")

@@ -10,7 +10,7 @@ from steersman.adapters.stores.sqlite_log import SqliteLog
 from steersman.domain.event import Draft, Text
 from steersman.ops.admin.texts_command import forget_output
 from steersman.ops.command_line import main
-from steersman.tests.contracts.facts import AT, CATALOGUE, Said, Uttered, append, whole
+from steersman.tests.contracts.facts import AT, CATALOGUE, Said, Uttered, append, whole, words_of
 
 
 def said(kind: type[Said | Uttered], words: str, number: int) -> Draft:
@@ -27,7 +27,7 @@ def test_only_output_from_before_that_moment_is_forgotten(tmp_path: Path) -> Non
         log.append(append("c", said(Uttered, "new output", 2), at=AT + timedelta(days=2)))
         expired = forget_output(log, AT + timedelta(days=1))
         assert (expired.texts, expired.runs) == (1, 1)
-        words = [fact.event.words.value for fact in whole(log)]
+        words = words_of(whole(log))
         assert words == [None, "old goal", "new output"]
         assert forget_output(log, AT + timedelta(days=1)).texts == 0
     finally:

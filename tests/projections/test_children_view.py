@@ -10,7 +10,7 @@ from steersman.domain.runs.planning import ProposedSubtask
 from steersman.projections import children_view
 
 if TYPE_CHECKING:
-    from conftest import History
+    from .conftest import History
 
 
 def test_nothing_is_listed_before_something_is_dispatched(history: "History") -> None:

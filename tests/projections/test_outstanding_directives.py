@@ -8,7 +8,7 @@ from steersman.domain.steering.follow import moved
 from steersman.projections.outstanding_directives import NEEDS_ATTENTION, OPEN, RUN_ENDED, VIEW
 
 if TYPE_CHECKING:
-    from conftest import History
+    from .conftest import History
 
 
 def steer(history: "History", directive_id: str) -> None:

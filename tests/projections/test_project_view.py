@@ -7,7 +7,7 @@ import msgspec
 from steersman.projections import project_view
 
 if TYPE_CHECKING:
-    from conftest import History
+    from .conftest import History
 
 
 def test_a_project_has_the_shape_of_the_project_object(history: "History") -> None:

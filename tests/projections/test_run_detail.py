@@ -22,7 +22,7 @@ from steersman.projections.run_detail import RunDetail, shown
 from steersman.projections.view import Rows
 
 if TYPE_CHECKING:
-    from conftest import History
+    from .conftest import History
 
 
 def merged(history: "History") -> None:

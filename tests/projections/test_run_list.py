@@ -10,7 +10,7 @@ from steersman.domain.runs import review
 from steersman.projections import open_runs, run_list
 
 if TYPE_CHECKING:
-    from conftest import History
+    from .conftest import History
 
 
 def test_a_project_lists_its_coordinator_runs_and_no_children(history: "History") -> None:

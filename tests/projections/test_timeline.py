@@ -8,7 +8,7 @@ from steersman.domain.event import Fact, Unknown
 from steersman.projections.timeline import frame, log_frame, may_end, timeline_entry
 
 if TYPE_CHECKING:
-    from conftest import History
+    from .conftest import History
 
 
 def _goal(history: "History") -> Fact:

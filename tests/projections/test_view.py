@@ -13,7 +13,7 @@ from steersman.projections.catalogue import VIEWS
 from steersman.projections.view import View
 
 if TYPE_CHECKING:
-    from conftest import History
+    from .conftest import History
 
 
 class Stored:

@@ -7,7 +7,7 @@ import msgspec
 from steersman.projections import work_plan_view
 
 if TYPE_CHECKING:
-    from conftest import History
+    from .conftest import History
 
 
 def test_a_run_without_a_plan_has_no_row(history: "History") -> None:
