@@ -128,7 +128,8 @@ class Service:
         gates: tuple[GateSpec, ...] = (),
     ) -> None:
         """Give the team a goal."""
-        project = msgspec.structs.replace(replay(self.log.read_stream("project/p")), gates=gates)
+        project = replay(self.log.read_stream("project/p"))
+        project = msgspec.structs.replace(project, gates=gates or project.gates)
         command = StartRun(
             run_id=run_id,
             work_plan_id=f"plan of {run_id}",
