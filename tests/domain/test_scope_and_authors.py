@@ -80,6 +80,11 @@ def test_whoever_shares_words_with_the_part_fits_it() -> None:
     assert next_author(subtask("Zzz"), [ANN, TOM]) is None
 
 
+def test_each_word_in_common_counts_ten_and_what_its_phase_calls_for_fifteen() -> None:
+    assert score(subtask("Tester, tester: zzz"), TOM) == 10
+    assert score(subtask("Tester: zzz", phase="validation"), TOM) == 25
+
+
 def test_the_phase_speaks_for_those_whose_title_it_names() -> None:
     assert score(subtask("Zzz", phase="validation"), member("q", "qa-lead")) == 15
     assert score(subtask("Zzz", phase="planning"), member("a", "architect")) == 15

@@ -14,6 +14,7 @@ from steersman.domain.facts.child_run import (
 )
 from steersman.domain.facts.directive import MAX_EXECUTIONS, RevisionExecution
 from steersman.domain.facts.work_plan import SubtaskRunning
+from steersman.domain.steering import steering
 from steersman.domain.work import child_ends, turns
 from steersman.domain.work.prompts import digest
 from steersman.domain.work.turns import InterruptedTooOften, Overtaken
@@ -206,3 +207,20 @@ def test_an_agent_that_stalls_starts_afresh_three_times_and_then_has_failed() ->
     assert len(set(seen)) == 4
     assert fleet.subtask(1).status == "failed"
     assert {e.error_code for e in fleet.told(RunFailed) if isinstance(e, RunFailed)} == {"agent_stall_timeout"}
+
+
+def test_words_that_are_tried_once_more_are_told_before_those_that_came_after_them() -> None:
+    fleet = Fleet(part("One"))
+    fleet.start(1)
+    first = fleet.command("guidance", 1, words="Metres.")
+    fleet.settle()
+    fleet.end(1)
+    fleet.open_turn(1)
+    for _ in range(MAX_EXECUTIONS):
+        fleet.put(turns.fail_execution(fleet.run, fleet.child_id(1), "no"))
+    assert fleet.directive(first).status == "needs_attention"
+    second = fleet.command("guidance", 1, words="Celsius.")
+    fleet.settle()
+    fleet.put(steering.resolve(fleet.run, first, "retry"))
+    fleet.settle()
+    assert [d.directive_id for d in fleet.run.open_for(fleet.child_id(1))] == [first, second]
