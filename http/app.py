@@ -10,7 +10,7 @@ from . import openapi, openapi_page
 from .feeds import events, stream
 from .files import assembly_files, files, project_workspace
 from .gate import approvals, assembly, outcome_spec, run_actions
-from .projects import project_changes, projects, sandbox_policy, team, team_changes, webhooks
+from .projects import project_changes, project_use, projects, sandbox_policy, team, team_changes, webhooks
 from .request.access import Access
 from .request.authentication import BearerAuthentication
 from .request.cut_short import told_when_cut_short
@@ -19,7 +19,7 @@ from .request.idempotency import asking_over
 from .request.manners import PoliteApp, refuse_unknown_parameters
 from .request.problems import FINDINGS, HANDLERS
 from .request.reading import provide_reading
-from .runs import explain, graph, orchestrations, run_life, run_lists, runs
+from .runs import budget, explain, graph, orchestrations, run_life, run_lists, runs, turns
 from .service import diagnostics, health, metrics, overview, receipts
 from .service.metrics import Metrics
 from .steering import fleet, steering, worker_steering
@@ -40,6 +40,8 @@ ROUTES = (
     team.add_member,
     project_changes.rename_project,
     project_changes.put_provider_settings,
+    project_use.put_project_budget,
+    project_use.put_delivery,
     project_changes.delete_project,
     project_changes.submit_run,
     project_changes.list_users,
@@ -66,6 +68,8 @@ ROUTES = (
     outcome_spec.revise,
     run_lists.list_all_runs,
     runs.show_run,
+    budget.put_budget,
+    turns.list_turns,
     runs.show_work_plan,
     runs.list_children,
     explain.explain_run,

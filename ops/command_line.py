@@ -30,6 +30,7 @@ COMMANDS = {
     "deny": ("commands.answer_agent:deny", "Deny an agent a tool or a command."),
     "retry": ("commands.decide:retry", "Try again what failed, or is blocked."),
     "cancel": ("commands.decide:cancel", "Stop a run, and keep its record."),
+    "budget": ("commands.budgets", "Say what the agents of a run may use."),
     "steer": ("commands.decide:steer", "Correct a run while it works."),
     "completion": ("commands.completion", "Print what a shell needs to complete all this."),
     "serve": ("admin.serve", "Run the service."),

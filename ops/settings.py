@@ -1,6 +1,7 @@
 """What the environment and the settings file say: read once, checked once, and from then on a value like any other."""
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,6 +69,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     webhook_networks: tuple[str, ...] = ()
     #: The command that is told of what waits and what ends, in every project; named in the settings file alone.
     notify_command: tuple[str, ...] = ()
+    #: The author of every commit, `Name <address>`; None: Steersman itself.
+    commit_author: str | None = None
+    #: Whether the commit that brings work in says who approved it.
+    approved_by: bool = False
 
     @property
     def checkpoints(self) -> Path:
@@ -117,6 +122,8 @@ def settings_of(environment: Sources, data: Path | None = None) -> Settings:
         turn_output_mib=_count(environment, "STEERSMAN_TURN_OUTPUT_MIB", DEFAULT_TURN_OUTPUT_MIB, MOST_MIB),
         webhook_networks=_networks(environment, "STEERSMAN_WEBHOOK_NETWORKS"),
         notify_command=environment.command,
+        commit_author=_author(environment),
+        approved_by=_switch(environment, "STEERSMAN_APPROVED_BY"),
     )
 
 
@@ -148,6 +155,21 @@ def _isolation(environment: Sources) -> Isolation | None:
             return isolation
         case other:
             raise Refused(f"{environment.label('STEERSMAN_ISOLATION')} must be bubblewrap or none, not {other!r}.")
+
+
+def _author(environment: Sources) -> str | None:
+    value = environment.get("STEERSMAN_COMMIT_AUTHOR") or None
+    if value is not None and not re.fullmatch(r"[^<>\x00-\x1f]*[^<>\s\x00-\x1f] <[^<>\s\x00-\x1f]+>", value):
+        raise Refused(f"{environment.label('STEERSMAN_COMMIT_AUTHOR')} must be `Name <address>`, not {value!r}.")
+    return value
+
+
+def _switch(environment: Sources, name: str) -> bool:
+    match environment.get(name) or "no":
+        case "yes" | "no" as value:
+            return value == "yes"
+        case other:
+            raise Refused(f"{environment.label(name)} must be yes or no, not {other!r}.")
 
 
 def _directories(environment: Sources, name: str) -> tuple[Path, ...] | None:

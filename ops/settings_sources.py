@@ -26,6 +26,8 @@ NAMES: Mapping[str, Literal["text", "number", "list", "command"]] = {
     "max_commit_mib": "number",
     "max_feeds": "number",
     "lease_stale_seconds": "number",
+    "commit_author": "text",
+    "approved_by": "text",
     "isolation": "text",
     "agent_user": "text",
     "webhook_networks": "list",

@@ -10,13 +10,15 @@ import msgspec
 
 from ..domain.event import Fact
 from ..domain.facts.agent_output import ToolCalled
-from ..domain.facts.child_run import RunFailed, RunStarted
+from ..domain.facts.child_run import RunFailed, RunStarted, TurnOpened
+from ..domain.facts.spending import Spending, TurnCounted
 from ..domain.facts.work_plan import SubtaskMoved
 from .failure import Failure, failure_of
 from .standing import ChildStanding, child_after
+from .usage import UsageView, spending_after, usage_view
 from .view import Rows, View, deleted_run
 
-VERSION = 2
+VERSION = 3
 
 
 class ChildrenMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +26,7 @@ class ChildrenMemory(msgspec.Struct, frozen=True, kw_only=True):
 
     root: str
     standing: ChildStanding
+    spending: Spending = msgspec.field(default_factory=Spending)
 
 
 class ChildView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -40,6 +43,8 @@ class ChildView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     step_count: int = 0
     #: Why it failed, in the last words of its agent; left out unless it has failed.
     error: Failure | msgspec.UnsetType = msgspec.UNSET
+    #: Absent before something was counted.
+    usage: UsageView | msgspec.UnsetType = msgspec.UNSET
     internal: ChildrenMemory | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -64,6 +69,9 @@ def apply(rows: Rows[ChildView], fact: Fact) -> Changes:
         return {}
     if (deleted := deleted_run(fact)) is not None:
         return {deleted: None, **dict.fromkeys(rows.group(deleted))}
+    if isinstance(event, TurnCounted):
+        row = rows.get(event.run_id)
+        return {} if row is None else {event.run_id: _used(row, fact)}
     if fact.run is None or fact.root is None:
         return {}
     if isinstance(event, RunStarted):
@@ -106,9 +114,19 @@ def _moved(rows: Rows[ChildView], fact: Fact, event: SubtaskMoved) -> Changes:
     return {event.child_run_id: _next(moved, fact)}
 
 
+def _used(row: ChildView, fact: Fact) -> ChildView:
+    used = spending_after(row.kept.spending, fact)
+    kept = msgspec.structs.replace(row.kept, spending=used)
+    was_counted = row.usage is not msgspec.UNSET or isinstance(fact.event, TurnCounted)
+    usage = usage_view(used) if was_counted else msgspec.UNSET
+    return msgspec.structs.replace(row, usage=usage, internal=kept)
+
+
 def _next(row: ChildView, fact: Fact) -> ChildView:
     if isinstance(fact.event, ToolCalled):
         return msgspec.structs.replace(row, step_count=row.step_count + 1)
+    if isinstance(fact.event, TurnOpened):
+        row = _used(row, fact)
     standing = child_after(row.kept.standing, row.child_run_id, fact)
     error = failure_of(fact.event) if isinstance(fact.event, RunFailed) else row.error
     return msgspec.structs.replace(

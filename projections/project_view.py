@@ -5,12 +5,22 @@ from collections.abc import Mapping
 import msgspec
 
 from ..domain.event import Fact, Text
+from ..domain.facts.spending import Spending, SpendingCounted, spent
 from ..domain.projects.project import Project, ProjectCreated, evolve, project_stream
-from ..domain.projects.project_facts import ProjectDeleted, ProjectRole, RoleGranted, RoleRevoked
+from ..domain.projects.project_facts import (
+    ProjectBudgetSet,
+    ProjectDeleted,
+    ProjectDeliverySet,
+    ProjectRole,
+    RoleGranted,
+    RoleRevoked,
+)
 from ..domain.projects.team import Member
+from .delivery import DeliveryView, delivery_view
+from .usage import BudgetView, UsageView, budget_view, usage_view
 from .view import Rows, View
 
-VERSION = 2
+VERSION = 3
 
 #: The group, and the state, of the projects that are being deleted; and the group of all others.
 DELETING = "deleting"
@@ -35,6 +45,7 @@ class ProjectMemory(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     #: The version of the project's stream.
     version: int
+    spending: Spending = msgspec.field(default_factory=Spending)
 
 
 class ProjectView(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +68,11 @@ class ProjectView(msgspec.Struct, frozen=True, kw_only=True):
     state: str = "active"
     source_blueprint_id: str | None = None
     source_blueprint_type: str | None = None
+    #: What the agents of all its runs have used together, and may use; and where the work of its runs goes.
+    #: Absent where nothing is said about it.
+    usage: UsageView | msgspec.UnsetType = msgspec.UNSET
+    budget: BudgetView | msgspec.UnsetType = msgspec.UNSET
+    deliver: DeliveryView | msgspec.UnsetType = msgspec.UNSET
     created_at: str
     updated_at: str
     internal: ProjectMemory | msgspec.UnsetType = msgspec.UNSET
@@ -89,6 +105,9 @@ def apply(rows: Rows[ProjectView], fact: Fact) -> Mapping[str, ProjectView | Non
         return {fact.event.project_id: _created(fact, fact.event)}
     if isinstance(fact.event, ProjectDeleted):
         return {fact.event.project_id: None}
+    if isinstance(fact.event, SpendingCounted):
+        row = rows.get(fact.event.project_id)
+        return {} if row is None else {row.project_id: _used(row, fact.event)}
     project_id = fact.stream.partition("/")[2]
     row = rows.get(project_id) if fact.stream == project_stream(project_id) else None
     return {} if row is None else {project_id: _next(row, fact)}
@@ -107,14 +126,29 @@ def _created(fact: Fact, event: ProjectCreated) -> ProjectView:
         default_model_microsoft_foundry=event.default_model_microsoft_foundry,
         created_at=fact.at.isoformat(),
         updated_at=fact.at.isoformat(),
+        budget=budget_view(event.budget) or msgspec.UNSET,
+        deliver=delivery_view(event.delivery) if event.delivery else msgspec.UNSET,
         internal=ProjectMemory(roles={event.owner: "owner"}, position=fact.position, version=fact.version),
     )
+
+
+def _used(row: ProjectView, event: SpendingCounted) -> ProjectView:
+    used = spent(row.kept.spending, event.counted)
+    kept = msgspec.structs.replace(row.kept, spending=used)
+    return msgspec.structs.replace(row, usage=usage_view(used), internal=kept)
 
 
 def _next(row: ProjectView, fact: Fact) -> ProjectView:
     same = {name: getattr(row, name) for name in DEFAULTS}
     before = Project(name=Text(row.name), members=row.kept.members, roles=row.kept.roles, **same)
     project = evolve(before, fact)
+    match fact.event:
+        case ProjectBudgetSet() as event:
+            row = msgspec.structs.replace(row, budget=budget_view(event.budget) or msgspec.UNSET)
+        case ProjectDeliverySet() as event:
+            row = msgspec.structs.replace(row, deliver=delivery_view(event.delivery))
+        case _:
+            pass
     kept = msgspec.structs.replace(
         row.kept, members=project.members, roles=dict(project.roles), version=project.version
     )

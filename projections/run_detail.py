@@ -13,14 +13,17 @@ from ..domain.facts.held import EffectHeld, EffectReleased
 from ..domain.facts.line import resolved
 from ..domain.facts.run import CoordinatorStarted
 from ..domain.facts.run_records import RunArchived
+from ..domain.facts.spending import BudgetSet, Spending, TurnCounted
 from ..domain.facts.work_plan import SubtaskMoved
 from ..domain.git import Commit
+from .delivery import DeliveryView, delivery_view
 from .failure import Failure, failure_of
 from .held_effects import HeldView, held_after
 from .standing import ChildStanding, Standing, after, child_after
+from .usage import BudgetView, UsageView, budget_view, spending_after, usage_view
 from .view import Rows, View, deleted_run
 
-VERSION = 4
+VERSION = 5
 
 
 class StandingConflict(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +60,7 @@ class RunDetailMemory(msgspec.Struct, frozen=True, kw_only=True):
     head: Commit | None = None
     standing: Standing | None = None
     child: ChildStanding | None = None
+    spending: Spending = msgspec.field(default_factory=Spending)
 
 
 class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +102,11 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     moved_files: tuple[str, ...] = ()
     #: What failed several times in a row and is tried again slowly, until it is mended.
     held: tuple[HeldView, ...] = ()
+    #: What its agents have used, a coordinator's with those of its children; and what they may use.
+    usage: UsageView = UsageView()
+    budget: BudgetView | None = None
+    #: Where the work of a coordinator run goes; null for a child.
+    deliver: DeliveryView | None = None
     internal: RunDetailMemory | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -119,6 +128,8 @@ def apply(rows: Rows[RunDetail], fact: Fact) -> Mapping[str, RunDetail | None]:
         return _counted(rows, fact) if isinstance(event, ToolCalled) else {}
     if (deleted := deleted_run(fact)) is not None:
         return {deleted: None, **dict.fromkeys(rows.group(deleted))}
+    if isinstance(event, child_run.TurnOpened | TurnCounted):
+        return _used(rows, fact)
     changes: dict[str, RunDetail | None] = {}
     if fact.run is not None and (row := _started(rows, fact) or rows.get(fact.run)) is not None:
         changes[fact.run] = _seen(_next(row, fact), fact)
@@ -133,6 +144,20 @@ def apply(rows: Rows[RunDetail], fact: Fact) -> Mapping[str, RunDetail | None]:
         # A run's options are its children's, too.
         children = (key for key in rows.group(fact.root or "") if key not in changes)
         changes |= {key: _with_facts(row, fact) for key in children if (row := rows.get(key)) is not None}
+    return changes
+
+
+def _used(rows: Rows[RunDetail], fact: Fact) -> Mapping[str, RunDetail | None]:
+    """Count what an agent has used for its run, and for the coordinator of that."""
+    of = fact.event.run_id if isinstance(fact.event, TurnCounted) else fact.run
+    changes: dict[str, RunDetail | None] = {}
+    for key in dict.fromkeys((of or "", fact.root or "")):
+        if (row := rows.get(key)) is not None:
+            used = spending_after(row.kept.spending, fact)
+            kept = msgspec.structs.replace(row.kept, spending=used)
+            row = msgspec.structs.replace(row, usage=usage_view(used), internal=kept)
+            # What is counted of a child is on its coordinator's stream.
+            changes[key] = _seen(row, fact) if key == fact.root or key == fact.run else row
     return changes
 
 
@@ -170,6 +195,8 @@ def _coordinator(fact: Fact, event: CoordinatorStarted) -> RunDetail:
         autopilot=event.autopilot,
         originating_branch=event.originating_branch,
         retried_from=event.retried_from,
+        budget=budget_view(event.budget),
+        deliver=delivery_view(event.delivery, run_id),
         internal=RunDetailMemory(
             root=run_id,
             position=fact.position,
@@ -248,6 +275,8 @@ def _child_stood(row: RunDetail, child: ChildStanding) -> RunDetail:
 def _with_facts(row: RunDetail, fact: Fact) -> RunDetail:
     replace = msgspec.structs.replace
     match fact.event:
+        case BudgetSet() as event:
+            return replace(row, budget=budget_view(event.budget))
         case OptionsSet() as event:
             return replace(row, auto_approve_tools=event.auto_approve_tools, autopilot=event.autopilot)
         case child_run.WorktreePrepared() as event:

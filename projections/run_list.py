@@ -6,13 +6,16 @@ import msgspec
 
 from ..domain.event import Fact
 from ..domain.facts import assembly
+from ..domain.facts.child_run import TurnOpened
 from ..domain.facts.run import CoordinatorStarted
 from ..domain.facts.run_records import RunArchived
+from ..domain.facts.spending import Spending, TurnCounted
 from .held_effects import HeldView, held_after
 from .standing import Standing, after
+from .usage import UsageView, spending_after, usage_view
 from .view import Rows, View, deleted_run
 
-VERSION = 3
+VERSION = 4
 
 
 class RunListMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +24,7 @@ class RunListMemory(msgspec.Struct, frozen=True, kw_only=True):
     #: The position of the run's first fact: the later, the newer.
     position: int
     standing: Standing
+    spending: Spending = msgspec.field(default_factory=Spending)
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +47,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     archived_at: str | None = None
     #: What failed several times in a row and is tried again slowly, until it is mended; absent where there is nothing.
     held: tuple[HeldView, ...] | msgspec.UnsetType = ()
+    #: Absent before something was counted.
+    usage: UsageView | msgspec.UnsetType = msgspec.UNSET
     #: The kinds of what waits for somebody, the oldest first. Never stored: who lists runs looks it up; absent where
     #: nothing waits.
     waiting: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
@@ -66,6 +72,9 @@ def apply(rows: Rows[RunSummary], fact: Fact) -> Mapping[str, RunSummary | None]
     """Fold one fact. Children are not listed."""
     if (deleted := deleted_run(fact)) is not None:
         return {deleted: None}
+    if isinstance(fact.event, TurnOpened | TurnCounted):
+        row = rows.get(fact.root or "")
+        return {} if row is None else {row.execution_id: _used(row, fact)}
     if fact.run is None or fact.run != fact.root or fact.event.OUTPUT:
         return {}
     if isinstance(fact.event, CoordinatorStarted):
@@ -88,6 +97,14 @@ def _started(fact: Fact, event: CoordinatorStarted) -> RunSummary:
         started_at=fact.at.isoformat(),
         internal=RunListMemory(position=fact.position, standing=Standing()),
     )
+
+
+def _used(row: RunSummary, fact: Fact) -> RunSummary:
+    used = spending_after(row.kept.spending, fact)
+    kept = msgspec.structs.replace(row.kept, spending=used)
+    was_counted = row.usage is not msgspec.UNSET or isinstance(fact.event, TurnCounted)
+    usage = usage_view(used) if was_counted else msgspec.UNSET
+    return msgspec.structs.replace(row, usage=usage, internal=kept)
 
 
 def _next(row: RunSummary, fact: Fact) -> RunSummary:

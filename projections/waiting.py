@@ -25,12 +25,14 @@ from ..domain.facts.directive import DirectiveMoved
 from ..domain.facts.held import EffectHeld, EffectReleased
 from ..domain.facts.outcome_spec import OutcomeSpecConfirmed, OutcomeSpecDrafted, OutcomeSpecDrafting
 from ..domain.facts.run import TERMINAL, CoordinatorStarted
+from ..domain.facts.spending import BudgetReached, BudgetReleased, BudgetScope, BudgetSet, Limit
+from .money import money
 from .standing import Standing, after
 from .view import Rows, View, deleted_run
 
-VERSION = 1
+VERSION = 2
 
-WaitingKind = Literal["gate", "outcome_spec", "tool", "shell", "question", "needs_attention", "blocked"]
+WaitingKind = Literal["gate", "outcome_spec", "tool", "shell", "question", "needs_attention", "blocked", "budget"]
 #: Who is waited for: whoever may decide in the project, whoever looks after the machine, or a newer release.
 WaitsForWhom = Literal["person", "operator", "release"]
 
@@ -60,10 +62,13 @@ class WaitingDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     scope: str | None = None
     assumptions: str | None = None
     clarifying_questions: str | None = None
-    #: tool: which, and with what, as the agent's call has it.
+    #: tool: which, and with what, as the agent's call has it; the call on the child's feed, its kind, and its files.
     tool_name: str | None = None
     arguments: str | None = None
     url: str | None = None
+    call_id: str | None = None
+    tool_kind: str | None = None
+    files: tuple[str, ...] = ()
     #: shell: why it is asked about, with the command; and the digest by which it is decided.
     command: str | None = None
     command_hash: str | None = None
@@ -77,6 +82,14 @@ class WaitingDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     effect: str | None = None
     message: str | None = None
     reason: str | None = None
+    #: budget: which limit, whose (run, project), and what of it is used; of money as a decimal number, with its currency;
+    #: and the model of the agent that does not say what it uses.
+    limit: Limit | None = None
+    limit_of: BudgetScope | None = None
+    spent: str | None = None
+    allowed: str | None = None
+    currency: str | None = None
+    model_id: str | None = None
 
 
 class WaitingItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +117,8 @@ class WaitingRun(msgspec.Struct, frozen=True, kw_only=True):
     started_by: str
     task: str | None
     branch: str
+    #: The new branch that the work goes onto; None: into the other one.
+    delivered_to: str | None = None
     autopilot: bool
     standing: Standing = Standing()
     #: Everything that may wait, by its key; `items` says what does.
@@ -131,7 +146,7 @@ class WaitingRun(msgspec.Struct, frozen=True, kw_only=True):
                 return True
 
 
-GATE, SPEC, BLOCKED = "gate", "outcome_spec", "blocked"
+GATE, SPEC, BLOCKED, BUDGET = "gate", "outcome_spec", "blocked", "budget"
 
 
 def apply(rows: Rows[WaitingRun], fact: Fact) -> Mapping[str, WaitingRun | None]:
@@ -160,6 +175,7 @@ def _started(run_id: str, fact: Fact, event: CoordinatorStarted) -> WaitingRun:
         started_by=event.submitting_user,
         task=event.goal.value,
         branch=event.originating_branch,
+        delivered_to=event.delivery.branch_of(run_id) if event.delivery and event.delivery.mode != "merge" else None,
         autopilot=event.autopilot,
     )
 
@@ -182,6 +198,8 @@ def _next(row: WaitingRun, fact: Fact) -> WaitingRun:
             return _without(row, SPEC)
         case EffectReleased() as event:
             return _without(row, event.effect_id)
+        case BudgetSet() | BudgetReleased():
+            return _without(row, BUDGET)
         case DirectiveMoved(work_plan_id=None) as event if event.status != "needs_attention":
             return _without(row, event.directive_id)
         case _:
@@ -210,6 +228,8 @@ def _asked(row: WaitingRun, fact: Fact) -> tuple[str, WaitingItem] | None:
             return SPEC, _item(fact, event.spec_id, "outcome_spec", _spec(event))
         case AssemblyBlocked() as event:
             return BLOCKED, _item(fact, f"blocked-{fact.position}", "blocked", _blocked(event))
+        case BudgetReached() as event:
+            return BUDGET, _item(fact, f"budget-{fact.position}", "budget", _budget(event))
         case DirectiveMoved(work_plan_id=None) as event:
             detail = WaitingDetail(
                 directive_id=event.directive_id,
@@ -243,6 +263,9 @@ def _request(fact: Fact, event: ToolApprovalRequired | ShellApprovalRequired | Q
                 tool_name=event.tool_name.value,
                 arguments=event.intention.value if event.intention else None,
                 url=event.url.value if event.url else None,
+                call_id=event.call_id,
+                tool_kind=event.kind,
+                files=tuple(at.path.value for at in event.locations if at.path.value),
             )
             item = _item(fact, event.request_id, "tool", detail)
         case ShellApprovalRequired():
@@ -273,6 +296,19 @@ def _spec(event: OutcomeSpecDrafted) -> WaitingDetail:
         scope=event.scope.value,
         assumptions=event.assumptions.value,
         clarifying_questions=questions.value if questions else None,
+    )
+
+
+def _budget(event: BudgetReached) -> WaitingDetail:
+    is_money = event.limit == "money"
+    return WaitingDetail(
+        reason=event.reason,
+        limit=event.limit,
+        limit_of=event.scope,
+        spent=money(event.spent) if is_money else str(event.spent),
+        allowed=money(event.allowed) if is_money else str(event.allowed),
+        currency=event.currency,
+        model_id=event.model_id,
     )
 
 

@@ -14,17 +14,19 @@ from acp.schema import (
     CreateFormSessionElicitationRequest,
     PromptResponse,
     RequestPermissionRequest,
+    ToolCallProgress,
     ToolCallStart,
 )
 from pydantic import ValidationError
 
-from ...application.ports.agents import AgentFailed, AgentUpdate, SessionRequest, TurnEnd, TurnObserver
+from ...application.ports.agents import AgentFailed, SessionRequest, TurnEnd, TurnObserver
 from ...domain.redaction.personal_data import without_homes
 from ..processes.agent_process import NOT_STARTED, OUR_WORDS, AgentProcess
 from .opening import SessionOpening
 from .transport import StdioTransport
 from .turn import Question, TurnReports
 from .updates import (
+    KnownCall,
     answer_content,
     history_text,
     message_id,
@@ -33,6 +35,8 @@ from .updates import (
     question_text,
     read_update,
     report_of,
+    usage_of_answer,
+    what_is_new,
 )
 
 T = TypeVar("T")
@@ -73,7 +77,7 @@ class AcpSession:
         self._shutting: asyncio.Task[None] | None = None
         #: Nothing of the agent is left, and the loop may be gone as well: nothing more is asked of it.
         self._is_shut = False
-        self._calls: dict[str, AgentUpdate] = {}
+        self._calls: dict[str, KnownCall] = {}
         #: Called on the loop once nothing of the agent is left.
         self.on_closed: Callable[[], None] = lambda: None
         process.on_stderr = self._take_stderr
@@ -192,7 +196,7 @@ class AcpSession:
             turn.finish()
             raise AgentFailed("agent_turn_failed", "the session's last turn has not ended", retryable=True)
         self._turn = turn
-        request = self._loop.create_task(self._ask_to_prompt(text))
+        request = self._loop.create_task(self._ask_to_prompt(turn, text))
         given_up: asyncio.Future[None] = self._loop.create_future()
         turn.failed = lambda: None if given_up.done() else given_up.set_result(None)
         request.add_done_callback(lambda _: self._end_turn(turn))
@@ -203,18 +207,23 @@ class AcpSession:
             await self._cancel()
             return "cancelled"
         try:
-            return PromptResponse.model_validate(request.result()).stop_reason
-        except ValidationError as error:
-            raise AgentFailed("agent_protocol_error", f"the turn was answered with {error}", retryable=False) from error
+            return request.result()
         except AgentFailed as failure:
             # Some agents answer a cancelled turn with an error.
             if turn.was_cancelled and isinstance(failure.__cause__, RequestError):
                 return "cancelled"
             raise
 
-    async def _ask_to_prompt(self, text: str) -> object:
+    async def _ask_to_prompt(self, turn: TurnReports, text: str) -> str:
         params = {"sessionId": self._session_id, "prompt": [{"type": "text", "text": text}]}
-        return await self._ask("session/prompt", params, None)
+        answer = await self._ask("session/prompt", params, None)
+        try:
+            response = PromptResponse.model_validate(answer)
+        except ValidationError as error:
+            raise AgentFailed("agent_protocol_error", f"the turn was answered with {error}", retryable=False) from error
+        if response.usage is not None:
+            turn.offer(usage_of_answer(response.usage))
+        return response.stop_reason
 
     def _end_turn(self, turn: TurnReports) -> None:
         turn.finish()
@@ -281,10 +290,17 @@ class AcpSession:
                 self._history_characters -= len(self._history.popleft())
         self._last_heard = update
         report = report_of(update)
-        if report is None or self._turn is None:
+        if self._turn is None:
             return  # between turns an agent may say what it likes: nobody asked
+        if isinstance(update, ToolCallProgress) and (known := self._calls.get(update.tool_call_id)) is not None:
+            now, told = what_is_new(update, known.report)
+            self._calls[update.tool_call_id] = KnownCall(known.name, now)
+            if told is not None:
+                self._turn.offer(told)
+        if report is None:
+            return
         if isinstance(update, ToolCallStart):
-            self._calls[report.call_id] = report
+            self._calls[report.call_id] = KnownCall(report.title, report)
             if len(self._calls) > REMEMBERED_CALLS:
                 self._calls.pop(next(iter(self._calls)))
         self._turn.offer(report, message_id(update))

@@ -214,4 +214,8 @@ class TurnReports:
 
 def size_of(report: AgentUpdate | Ask) -> int:
     """Return roughly what a report holds in memory."""
-    return len(report.text) + len(report.title) if isinstance(report, AgentUpdate) else 1024
+    if not isinstance(report, AgentUpdate):
+        return 1024
+    listed = [at.path for at in report.locations] + [step.content for step in report.plan]
+    listed += [words for diff in report.diffs for words in (diff.path, diff.old or "", diff.new)]
+    return len(report.text) + len(report.title) + sum(len(words) for words in listed)

@@ -12,7 +12,7 @@ import structlog
 from ...application.ports.log import EventLog, LogUnavailable, Undecodable
 from ...application.ports.outside import Wakeups
 from ...domain.event import Fact
-from ...projections import server_sent_events
+from ...projections.feeds import server_sent_events
 
 #: The log is looked at this often even if nobody says that it has grown.
 POLL_SECONDS = 1.0

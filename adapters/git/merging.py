@@ -12,9 +12,9 @@ from ..stores.crash_points import reached
 from .boxed import Boxed, BoxedResult, missing
 from .configuration import PLAIN, content, written
 from .inspection import Opened
-from .objects import shown, without_tree
+from .objects import new_commit, shown, without_tree
 from .program import GitFailed
-from .refs import MERGED, MayMove, set_ref
+from .refs import IDENTITY, MERGED, MayMove, set_ref
 from .staging import TAKE_ATTEMPTS, lent
 
 PACK_BYTES = 8 * 1024 * 1024 * 1024
@@ -36,7 +36,8 @@ class Making(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     message: str
     #: Whether the later side's version stands where they conflict. Else the first conflict ends it, with no commit.
-    resolves: bool
+    resolves: bool = False
+    author: bytes = IDENTITY
 
 
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +92,24 @@ def merge(boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], makin
     raise GitFailed("merge", f"what it made is swept away each time: {words}")
 
 
+def seal(opened: Opened, onto: str, approved: str, tree: str, making: Making, may_move: MayMove) -> str:
+    """
+    Return a merge commit of two commits that has exactly the tree of the second; it is held by a ref of the run's. Raises
+    GitFailed.
+    """
+    made = new_commit(tree, [onto, approved], making.at, making.message, making.author)
+    for _ in range(TAKE_ATTEMPTS):
+        text = made.as_raw_string()
+        stored = opened.git.output("hash-object", "-t", "commit", "-w", "--stdin", given=text).decode().strip()
+        if stored != made.id.decode():
+            raise GitFailed("hash-object", f"it made {stored} of what is {made.id.decode()}")
+        set_ref(opened.repo, Ref(MERGED + f"{making.run_id}/{stored}".encode()), stored, may_move)
+        # A `git gc` of the user's may have swept it away before the ref led to it.
+        if not missing(opened.git, stored, [onto, approved]):
+            return stored
+    raise GitFailed("hash-object", "what it made is swept away each time")
+
+
 def _boxed(boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], making: Making) -> BoxedResult:
     files = {
         "config": written(PLAIN),
@@ -105,7 +124,7 @@ def _boxed(boxed: Boxed, opened: Opened, onto: str, commits: Sequence[str], maki
             "lends": list(opened.objects),
             "onto": onto,
             "commits": list(commits),
-            "rest": without_tree(making.at, making.message),
+            "rest": without_tree(making.at, making.message, making.author),
             "resolves": making.resolves,
         }
         mounts = [Mount(source=room, writable=True), *lent(opened)]

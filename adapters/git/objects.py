@@ -72,12 +72,12 @@ class Trees:
         return None if is_tree(entry) else (b"/".join(found), entry)
 
 
-def new_commit(tree: str, parents: Iterable[str], at: datetime, message: str) -> Commit:
-    """Make the commit that these four, and nothing else, determine."""
+def new_commit(tree: str, parents: Iterable[str], at: datetime, message: str, author: bytes = IDENTITY) -> Commit:
+    """Make the commit that these five, and nothing else, determine."""
     commit = Commit()
     commit.tree = hexadecimal(tree)
     commit.parents = [hexadecimal(parent) for parent in parents]
-    commit.author = commit.committer = IDENTITY
+    commit.author = commit.committer = author
     commit.author_time = commit.commit_time = int(at.timestamp())
     commit.author_timezone = commit.commit_timezone = 0
     text = message.replace("\0", "").rstrip("\n") + "\n"
@@ -85,6 +85,6 @@ def new_commit(tree: str, parents: Iterable[str], at: datetime, message: str) ->
     return commit
 
 
-def without_tree(at: datetime, message: str) -> bytes:
+def without_tree(at: datetime, message: str, author: bytes = IDENTITY) -> bytes:
     """Return all of a commit that follows its tree and parents."""
-    return new_commit("0" * 40, [], at, message).as_raw_string().partition(b"\n")[2]
+    return new_commit("0" * 40, [], at, message, author).as_raw_string().partition(b"\n")[2]

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from ..processes.watched import ProcessExit, finished
+from ..processes.watched import ProcessExit, finished, in_memory
 from .inside.shell import parts
 
 #: How long one look or one storing may take.
@@ -106,12 +106,14 @@ class Program:
     def ask(
         self,
         *arguments: str,
+        given: bytes = b"",
         ok: Sequence[int] = (0,),
         limit_bytes: int = OUTPUT_BYTES,
         may_be_cut: bool = False,
     ) -> ProcessExit:
         """Do a call to its end. Raises GitFailed for another exit code than *ok*, and for too long an answer."""
-        answer = finished(self.start(*arguments), limit_bytes, SECONDS)
+        with in_memory(given) as stdin:
+            answer = finished(self.start(*arguments, stdin=stdin.fileno()), limit_bytes, SECONDS)
         if answer.is_cut:
             if may_be_cut:
                 return answer
@@ -120,9 +122,9 @@ class Program:
             raise GitFailed(arguments[0], answer.words)
         return answer
 
-    def output(self, *arguments: str, limit_bytes: int = OUTPUT_BYTES) -> bytes:
+    def output(self, *arguments: str, given: bytes = b"", limit_bytes: int = OUTPUT_BYTES) -> bytes:
         """Return what a call answers. Raises GitFailed."""
-        return self.ask(*arguments, limit_bytes=limit_bytes).output
+        return self.ask(*arguments, given=given, limit_bytes=limit_bytes).output
 
     def records(self, *arguments: str) -> list[bytes]:
         """Return the answer of a call that ends each part of it with NUL. Raises GitFailed."""

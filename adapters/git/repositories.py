@@ -37,7 +37,7 @@ from .inspection import Opened, Rules, opened
 from .looking import look
 from .objects import Trees, hexadecimal
 from .program import Program
-from .refs import CONFLICTS, HEADS, MERGED, MayMove, always, branch_ref, delete_ref, read_ref, swap_ref
+from .refs import CONFLICTS, HEADS, IDENTITY, MERGED, MayMove, always, branch_ref, delete_ref, read_ref, swap_ref
 from .staging import CommitLimits, Work
 
 T = TypeVar("T")
@@ -52,6 +52,8 @@ class GitSettings(msgspec.Struct, frozen=True, kw_only=True):
     rules: Rules = Rules()
     limits: CommitLimits = CommitLimits()
     box_seconds: float = 1_800.0
+    #: Who made every commit that is made here, and its author.
+    author: bytes = IDENTITY
 
 
 @typed_faults
@@ -118,7 +120,7 @@ class GitRepositories:
         if state != "whole":
             raise WorkplaceLost(state, f"{workplace} is not the workplace that was made: it is {state}")
         with opened(repository, self._settings.rules) as found:
-            work = Work(workplace=workplace, parent=parent, at=at, message=message)
+            work = Work(workplace=workplace, parent=parent, at=at, message=message, author=self._settings.author)
             return staging.commit(self._boxed, found, work, self._settings.limits, self._may_move)
 
     def count_ignored(self, repository: Path, workplace: Path) -> int:
@@ -168,7 +170,7 @@ class GitRepositories:
         """
         with opened(repository, self._settings.rules) as found:
             commits = [contribution.commit for contribution in contributions]
-            making = merging.Making(run_id=run_id, at=at, message=message, resolves=True)
+            making = merging.Making(run_id=run_id, at=at, message=message, author=self._settings.author, resolves=True)
             merged = merging.merge(self._boxed, found, base, commits, making, self._may_move)
             conflicts = list[PathConflict]()
             for step in merged.steps:
@@ -237,7 +239,7 @@ class GitRepositories:
             if tip is None:
                 return MergeOutcome(state="blocked", reason="head_moved")
             old = tip.decode()
-            making = merging.Making(run_id=run_id, at=at, message=message, resolves=False)
+            making = merging.Making(run_id=run_id, at=at, message=message, author=self._settings.author, resolves=False)
             merged = merging.merge(self._boxed, found, old, [approved.commit], making, self._may_move)
             paths = merged.steps[0].paths if merged.steps else ()
             trees = Trees(found.repo)
@@ -258,6 +260,14 @@ class GitRepositories:
                 meets=meets,
                 brings_back=brings_back,
             )
+
+    def seal(self, repository: Path, run_id: str, onto: str, approved: Commit, at: datetime, message: str) -> str:
+        """Return a merge commit of both that has the tree of *approved*; it stays reachable until `remove_merged`."""
+        with opened(repository, self._settings.rules) as found:
+            if Trees(found.repo).tree_of(approved.commit) != approved.tree:
+                raise GitConflict(f"{approved.commit} has another tree than the approved one")
+            making = merging.Making(run_id=run_id, at=at, message=message, author=self._settings.author)
+            return merging.seal(found, onto, approved.commit, approved.tree, making, self._may_move)
 
     def merge(self, repository: Path, branch: str, old: str, new: str) -> MergeOutcome:
         """Move *branch* from *old* to *new*, with the files of a clean checkout of it, if there is one."""

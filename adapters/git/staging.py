@@ -20,7 +20,7 @@ from .faults import agents_doing
 from .inspection import Opened
 from .objects import Trees, new_commit, without_tree
 from .program import GitFailed, Program
-from .refs import TAKEN, MayMove, set_ref
+from .refs import IDENTITY, TAKEN, MayMove, set_ref
 
 #: How often what a `git gc` of the user's swept away meanwhile is taken in again.
 TAKE_ATTEMPTS = 3
@@ -50,10 +50,11 @@ def stage(
     ignored: bool = False,
     at: datetime = EPOCH,
     message: str = "",
+    author: bytes = IDENTITY,
 ) -> BoxedResult:
     """
-    Return the tree that the workplace's files make on *parent*; *into* stores it, and the commit of it that *at* and
-    *message* determine, unless it is the parent's. Raises Unable, GitFailed.
+    Return the tree that the workplace's files make on *parent*; *into* stores it, and the commit of it that *at*,
+    *message* and *author* determine, unless it is the parent's. Raises Unable, GitFailed.
     """
     found = behaviour(opened.control, opened.common)
     with boxed.room() as room:
@@ -70,7 +71,7 @@ def stage(
             "hashes": hashes,
             "ignored": ignored,
             "hands_over": into is not None,
-            "rest": without_tree(at, message),
+            "rest": without_tree(at, message, author),
             "large": os.path.join(opened.common, "lfs") if _uses_lfs(found.settings) else None,
         }
         mounts = [Mount(source=workplace), Mount(source=room, writable=True), *lent(opened)]
@@ -94,13 +95,24 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     parent: str
     at: datetime
     message: str
+    author: bytes = IDENTITY
 
 
 def _staged(boxed: Boxed, opened: Opened, work: Work, limits: CommitLimits) -> BoxedResult:
     """Stage a workplace's files; those that their author may not even read itself are made readable first."""
 
     def staged() -> BoxedResult:
-        return stage(boxed, opened, work.workplace, work.parent, limits, opened.git, at=work.at, message=work.message)
+        return stage(
+            boxed,
+            opened,
+            work.workplace,
+            work.parent,
+            limits,
+            opened.git,
+            at=work.at,
+            message=work.message,
+            author=work.author,
+        )
 
     try:
         return staged()
@@ -127,7 +139,7 @@ def commit(boxed: Boxed, opened: Opened, work: Work, limits: CommitLimits, may_m
         tree = str(staged.said["tree"])
         if tree == Trees(opened.repo).tree_of(work.parent):
             return Commit(commit=work.parent, tree=tree)
-        made = new_commit(tree, [work.parent], work.at, work.message).id.decode()
+        made = new_commit(tree, [work.parent], work.at, work.message, work.author).id.decode()
         # A `git gc` of the user's may sweep it away, or some of it, before the ref leads to it.
         with suppress(KeyError):
             set_ref(opened.repo, taken, made, may_move)

@@ -88,10 +88,18 @@ class SessionVoice:
             self._session_id, sessionUpdate="agent_message_chunk", content=content, messageId=message_id
         )
 
-    def usage(self, tokens_in: int, tokens_out: int) -> None:
+    def usage(self, tokens_in: int, tokens_out: int, cost: float | None, currency: str) -> None:
         self._tokens += tokens_in + tokens_out
         meta = {"inputTokens": tokens_in, "outputTokens": tokens_out}
-        self._client.update(self._session_id, sessionUpdate="usage_update", used=self._tokens, size=200_000, _meta=meta)
+        # What the session has cost by now, as the protocol has it.
+        costs = {} if cost is None else {"cost": {"amount": cost, "currency": currency}}
+        self._client.update(
+            self._session_id, sessionUpdate="usage_update", used=self._tokens, size=200_000, _meta=meta, **costs
+        )
+
+    def plan(self, steps: list[dict[str, str]]) -> None:
+        entries = [{"priority": "medium", "status": "pending"} | step for step in steps]
+        self._client.update(self._session_id, sessionUpdate="plan", entries=entries)
 
     def begin_tool(self, name: str, tool_input: object, kind: str) -> str:
         call_id = f"call-{uuid.uuid4().hex}"
@@ -99,8 +107,17 @@ class SessionVoice:
         self._client.update(self._session_id, sessionUpdate="tool_call", **call)
         return call_id
 
-    def end_tool(self, call_id: str, text: str, *, failed: bool) -> None:
-        content = [{"type": "content", "content": {"type": "text", "text": text}}]
+    def say_of_tool(self, call_id: str, tool_input: object, files: list[str]) -> None:
+        locations = [{"path": path} for path in files]
+        update = {"toolCallId": call_id, "status": "in_progress", "rawInput": tool_input, "locations": locations}
+        self._client.update(self._session_id, sessionUpdate="tool_call_update", **update)
+
+    def end_tool(self, call_id: str, text: str, *, failed: bool, diff: dict[str, str] | None = None) -> None:
+        content: list[object] = [{"type": "content", "content": {"type": "text", "text": text}}]
+        if diff is not None:
+            content.append(
+                {"type": "diff", "path": diff["path"], "oldText": diff.get("old"), "newText": diff.get("new", "")}
+            )
         status = "failed" if failed else "completed"
         update = {"toolCallId": call_id, "status": status, "content": content}
         self._client.update(self._session_id, sessionUpdate="tool_call_update", **update)

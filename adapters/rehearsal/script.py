@@ -11,7 +11,7 @@ PART_LINE = re.compile(r"(?m)^# Your part: (.*\w.*)$")
 ROLE_LINE = re.compile(r"(?m)^Steersman-Role:[ \t]*(\S+)[ \t]*$")
 FENCE = re.compile(r"(?ms)^(?P<fence>`{3,}|~{3,})rehearsal[ \t]*\n(?P<body>.*?)^(?P=fence)[`~]*[ \t]*$")
 STEPS = frozenset(
-    {"write", "append", "delete", "say", "sleep_ms", "usage", "tool", "ask", "echo_prompt", "run", "flood"}
+    {"write", "append", "delete", "say", "sleep_ms", "usage", "tool", "ask", "echo_prompt", "run", "flood", "steps"}
     | {"hang", "spawn", "crash", "fail", "end", "verdict", "plan", "outcome", "answer"}
 )
 #: Roles that read prompts in which others are told what to do: the only steps that are meant for them.

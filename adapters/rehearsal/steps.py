@@ -43,9 +43,11 @@ class Voice(Protocol):
     cancelled: threading.Event
 
     def say(self, text: str) -> None: ...
-    def usage(self, tokens_in: int, tokens_out: int) -> None: ...
+    def usage(self, tokens_in: int, tokens_out: int, cost: float | None, currency: str) -> None: ...
     def begin_tool(self, name: str, tool_input: object, kind: str) -> str: ...
-    def end_tool(self, call_id: str, text: str, *, failed: bool) -> None: ...
+    def plan(self, steps: list[dict[str, str]]) -> None: ...
+    def say_of_tool(self, call_id: str, tool_input: object, files: list[str]) -> None: ...
+    def end_tool(self, call_id: str, text: str, *, failed: bool, diff: dict[str, str] | None = None) -> None: ...
     def may(self, call_id: str, name: str, tool_input: object) -> bool: ...
     def ask(self, question: str) -> str | None: ...
     def ignore_end(self) -> None: ...
@@ -182,13 +184,27 @@ class Performer:
         self._sleep(int(str(value)))
 
     def _do_usage(self, value: dict[str, Any]) -> None:
-        self._voice.usage(int(value.get("input", 0)), int(value.get("output", 0)))
+        cost = value.get("cost")
+        self._voice.usage(
+            int(value.get("input", 0)),
+            int(value.get("output", 0)),
+            None if cost is None else float(cost),
+            str(value.get("currency", "USD")),
+        )
+
+    def _do_steps(self, value: list[dict[str, str]]) -> None:
+        self._voice.plan(value)
 
     def _do_tool(self, value: dict[str, Any]) -> None:
         name, tool_input = str(value["name"]), value.get("input", {})
-        call = self._voice.begin_tool(name, tool_input, str(value.get("kind", "other")))
+        is_late = bool(value.get("late"))
+        call = self._voice.begin_tool(name, {} if is_late else tool_input, str(value.get("kind", "other")))
+        if is_late:
+            # As agents do that begin to show a call before they know all of it.
+            self._voice.say_of_tool(call, tool_input, [str(path) for path in value.get("files", [])])
         if self._voice.may(call, name, tool_input):
-            self._voice.end_tool(call, f"{name} was allowed and pretended to run", failed=False)
+            diff = value.get("diff")
+            self._voice.end_tool(call, f"{name} was allowed and pretended to run", failed=False, diff=diff)
         else:
             self._voice.end_tool(call, f"{name} was denied", failed=True)
         self._check()

@@ -44,7 +44,7 @@ def review_assembly(
     """
     run = runs.run(root)
     review(run, command)
-    if command.approved:
+    if command.approved and run.delivery.mode == "merge":
         obstacle = looked(lambda: repositories.obstacle(Path(str(run.repository)), run.branch))
         if obstacle is not None:
             raise RepositoryDirty(

@@ -6,11 +6,13 @@ from pathlib import Path
 import msgspec
 
 from ...domain.event import Draft, Fact
+from ...domain.facts.delivery import Delivery
 from ...domain.facts.run import CoordinatorRun
 from ...domain.facts.topology import with_topology
 from ...domain.git import Commit, may_be_begun_from
 from ...domain.projects.project import Project
-from ...domain.rejected import Invalid
+from ...domain.rejected import Invalid, Rejected
+from ...domain.runs.delivering import check_delivery
 from ...domain.runs.orchestration import NoTeam, StartRun, start_run
 from ..looking.look import looked
 from ..looking.sandbox_policy import read_policy
@@ -29,6 +31,12 @@ class UnknownBranch(Invalid):
     """The repository has no such branch that a run may begin from."""
 
     code = "unknown_branch"
+
+
+class BranchExists(Rejected):
+    """The repository has the branch already that the work is to go onto."""
+
+    code = "branch_exists"
 
 
 class UnknownModel(Invalid):
@@ -59,6 +67,7 @@ def start_orchestration(
         ConcurrencyConflict: something of that has moved, or the run is there already.
         ProjectNotFound, NoTeam, Invalid, InvalidPlan: see the decision.
         UnknownBranch: the branch that it names is not there, or is a run's own.
+        DeliveryUnsupported, BranchExists: the work cannot go where it is to go.
         UnknownModel: no agent answers to a model id that is asked for.
         WorkspaceUnavailable: the repository is missing or broken.
         PolicyUnreadable: its settings cannot be understood, so nobody knows what its agents may do.
@@ -70,11 +79,27 @@ def start_orchestration(
     repository = Path(str(project.working_directory))
     tip = looked(lambda: _tip(repositories, repository, command.base_branch, project.default_branch))
     policy = looked(lambda: read_policy(repositories, repository))
+    delivery = command.delivery or project.delivery
+    if delivery is not None:
+        check_delivery(delivery)
+        looked(lambda: _check_free(repositories, repository, delivery))
     command = msgspec.structs.replace(command, model_pinned=pinned_model is not None)
     started = start_run(command, project, tip, str(project.working_directory), models, policy)
     drafts = with_topology(CoordinatorRun(run_id=command.run_id), started)
     expected = {**rests_on, **{draft.stream: 0 for draft in drafts}}
     return log.append(by.append(drafts, expected, clock.now(), answer(drafts) if answer else None))
+
+
+def _check_free(repositories: Repositories, repository: Path, delivery: Delivery) -> None:
+    if delivery.branch is None:
+        return
+    try:
+        repositories.tip(repository, delivery.branch)
+    except RepositoryUnusable as unusable:
+        if unusable.code != "no_commit":
+            raise
+        return
+    raise BranchExists(f"The repository has a branch {delivery.branch!r} already. Name another one to deliver onto.")
 
 
 def _tip(repositories: Repositories, repository: Path, branch: str | None, default: str) -> Commit:

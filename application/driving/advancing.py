@@ -10,12 +10,12 @@ from ...domain.event import Draft
 from ...domain.facts.run import CoordinatorRun
 from ...domain.facts.topology import with_topology
 from ...domain.process.dispatch import advance
+from ...domain.projects.project import Project
 from ...domain.projects.team import Member
 from ..effects.workshop import Workshop
 from ..ports.log import Append
 from ..ports.tenure import LeaseLost
 from ..writer.caller import service
-from ..writer.projects import load_project
 from ..writer.randomness import RANDOMNESS
 from ..writer.run_log import written_versions
 
@@ -53,14 +53,13 @@ class Advancing:
         """Return the next step."""
         # Only a correction that the decision table looks at can need to know who else is on the team.
         needs_team = any(not directive.direct for directive in run.pending_directives())
-        return advance(run, now, self._team(run) if needs_team else ())
+        waits_for_project = run.out_of is not None and run.out_of.scope == "project"
+        project = self._shop.project(run) if needs_team or waits_for_project else Project()
+        return advance(run, now, self._team(project) if needs_team else (), project)
 
-    def _team(self, run: CoordinatorRun) -> tuple[Member, ...]:
+    def _team(self, project: Project) -> tuple[Member, ...]:
         """Return who can take over in a run, each with the full id of the model that they would work with."""
-        runs = self._shop.runs
-        kept = runs.states.project(run.project_id)
-        # The writer keeps it with the run; only where nobody has commanded the run lately the log is read.
-        team = (kept if kept.version else load_project(run.project_id, runs.log)).team
+        team = project.team
         resolve = self._shop.agents.resolve
         return tuple(
             msgspec.structs.replace(member, model_id=resolve(member.model_id) if member.model_id else None)

@@ -8,6 +8,7 @@ from ...domain.process.effects import AnswerQuestion
 from ...domain.work import agent_requests, answers
 from ...domain.work.answers import NoPendingQuestion
 from ...domain.work.prompts import answer_prompt
+from ...domain.work.turns import Overtaken
 from ..ports.agents import AgentFailed
 from .ask_coordinator import CoordinatorQuestion, ask_coordinator
 from .workshop import Closing, Workshop
@@ -24,7 +25,7 @@ def answer_question(effect: AnswerQuestion, shop: Workshop) -> None:
         if not words.strip():
             raise AgentFailed("agent_turn_failed", "the agent's answer is empty", retryable=True)
         shop.decide(effect.run_id, lambda found: answers.answer_by_autopilot(found, effect.request_id, _cut(words)))
-    except NoPendingQuestion:
+    except (NoPendingQuestion, Overtaken):
         return
     except AgentFailed as failed:
         if shop.leaves(effect.run_id):

@@ -5,7 +5,7 @@ import msgspec
 from ...domain.facts.run import CoordinatorRun
 from ...domain.git import Commit
 from ..ports.agents import SessionRequest
-from .record_turn import TurnRecorder, output_bytes
+from .coordinator_turn import coordinator_turn
 from .workshop import Workshop
 
 
@@ -23,17 +23,13 @@ class CoordinatorQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ask_coordinator(run: CoordinatorRun, question: CoordinatorQuestion, shop: Workshop) -> str:
-    """Return what the agent says in one turn; what it says on the way is on the run's feed. Raises AgentFailed, Closing."""
+    """Return what the agent says in one turn; what it says on the way is on the run's feed. Raises AgentFailed, Closing, Overtaken."""
     repository, worktree = shop.repository(run), shop.worktree(question.worktree)
     # Nobody takes anything from this workplace, and what an earlier try left behind in it is gone.
     shop.repositories.make_workplace(repository, worktree, question.shows.commit)
     try:
         request = SessionRequest(model_id=run.model_id, run_id=question.name, cwd=worktree, reads=shop.lent(run))
-        used = output_bytes(shop.runs, run.run_id)
-        recorder = TurnRecorder(
-            shop.runs, shop.tenure, run.run_id, run.run_id, question.turn_id, run.model_id, used, shop.turn_bytes
-        )
-        with shop.session(request) as session, recorder:
-            return session.prompt(question.prompt, recorder).message
+        with coordinator_turn(run, question.turn_id, request, shop) as ask:
+            return ask(question.prompt)
     finally:
         shop.repositories.remove_workplace(repository, worktree, question.branch)

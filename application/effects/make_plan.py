@@ -18,7 +18,7 @@ from ...domain.work.prompts import plan_prompt
 from ...domain.work.turns import Overtaken
 from ..ports.agents import AgentFailed, SessionRequest
 from ..writer.projects import load_project
-from .record_turn import TurnRecorder, output_bytes
+from .coordinator_turn import coordinator_turn
 from .workshop import Closing, Workshop
 
 
@@ -88,12 +88,8 @@ def _ask(run: CoordinatorRun, shop: Workshop) -> str:
     shop.repositories.make_workplace(shop.repository(run), worktree, run.base.commit)
     try:
         request = SessionRequest(model_id=run.model_id, run_id=run.run_id, cwd=worktree, reads=shop.lent(run))
-        used = output_bytes(shop.runs, run.run_id)
-        recorder = TurnRecorder(
-            shop.runs, shop.tenure, run.run_id, run.run_id, turn_id, run.model_id, used, shop.turn_bytes
-        )
-        with shop.session(request) as session, recorder:
-            return session.prompt(plan_prompt(run, turn_id, team), recorder).message
+        with coordinator_turn(run, turn_id, request, shop) as ask:
+            return ask(plan_prompt(run, turn_id, team))
     finally:
         shop.repositories.remove_workplace(shop.repository(run), worktree, branch)
 

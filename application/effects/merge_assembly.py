@@ -1,35 +1,73 @@
-"""Merge the approved work into the originating branch: one prepared move, made once."""
+"""Bring the approved work into the originating branch, or onto a new one: one prepared move, made once."""
 
 from datetime import datetime
 
+from ...domain.facts.assembly import MergePrepared
 from ...domain.facts.run import CoordinatorRun
 from ...domain.git import Commit
 from ...domain.process.effects import MergeAssembly
 from ...domain.runs import review
 from ...domain.work.turns import Overtaken
-from ..ports.git import MergeOutcome
+from ..ports.git import GitConflict, MergeOutcome
 from .assemble_children import summary
 from .workshop import Workshop
 
 
 def merge_assembly(effect: MergeAssembly, shop: Workshop) -> None:
-    """On return the originating branch holds the work, or nothing was moved and the log says why: it may begin a new round."""
+    """
+    On return the originating branch, or the new one that the work goes onto, holds the work; or nothing was moved and the log
+    says why: it may begin a new round.
+    """
     try:
         run = shop.runs.run(effect.run_id)
         _, assembly = review.merging(run)
-        if assembly.merge is None and not _prepare(run, shop):
+        prepare = _prepare if run.delivery.mode == "merge" else _prepare_branch
+        if assembly.merge is None and not prepare(run, shop):
             return
         run = shop.runs.run(effect.run_id)
         _, assembly = review.merging(run)
         if assembly.merge is None:
             raise Overtaken
         # If we crash after the move, the branch stands at `new` and the next call only records it.
-        outcome = shop.repositories.merge(
-            shop.repository(run), assembly.merge.branch, assembly.merge.old, assembly.merge.new
-        )
-        _record(run, outcome, shop)
+        _record(run, _move(run, assembly.merge, shop), shop)
     except Overtaken:
         return
+
+
+def _move(run: CoordinatorRun, prepared: MergePrepared, shop: Workshop) -> MergeOutcome:
+    repository = shop.repository(run)
+    if prepared.old:
+        return shop.repositories.merge(repository, prepared.branch, prepared.old, prepared.new)
+    try:
+        shop.repositories.point_branch(repository, prepared.branch, None, prepared.new)
+    except GitConflict:
+        return MergeOutcome(state="blocked", reason="branch_exists")
+    return MergeOutcome(state="merged", commit=prepared.new)
+
+
+def _prepare_branch(run: CoordinatorRun, shop: Workshop) -> bool:
+    _, assembly = review.merging(run)
+    assert assembly.head is not None, "nothing is delivered before it was assembled"
+    # What lands is what was approved, on what it was made on: whatever the originating branch holds by now.
+    new = assembly.head.commit
+    if shop.names_approver:
+        new = _sealed(run, run.base.commit, assembly.head, shop)
+    return shop.decide(run.run_id, lambda found: review.prepare_delivery(found, new))
+
+
+def _sealed(run: CoordinatorRun, onto: str, approved: Commit, shop: Workshop) -> str:
+    _, assembly = review.merging(run)
+    at = datetime.fromisoformat(assembly.started_at)
+    return shop.repositories.seal(shop.repository(run), run.run_id, onto, approved, at, _message(run, shop))
+
+
+def _message(run: CoordinatorRun, shop: Workshop) -> str:
+    """Return what the commit says that brings the work in."""
+    _, assembly = review.merging(run)
+    trailers = [f"Steersman-Run: {run.run_id}"]
+    if shop.names_approver and assembly.approved_by:
+        trailers.append(f"Approved-by: {' '.join(assembly.approved_by.split())}")
+    return f"Merge: {summary(run)}\n\n" + "".join(f"{trailer}\n" for trailer in trailers)
 
 
 def _prepare(run: CoordinatorRun, shop: Workshop) -> bool:
@@ -41,7 +79,7 @@ def _prepare(run: CoordinatorRun, shop: Workshop) -> bool:
         run.branch,
         assembly.head,
         datetime.fromisoformat(assembly.started_at),
-        f"Merge: {summary(run)}\n\nSteersman-Run: {run.run_id}\n",
+        _message(run, shop),
         run.base.commit,
     )
     if outcome.state != "merged" or outcome.commit is None or outcome.old is None:
@@ -55,6 +93,9 @@ def _prepare(run: CoordinatorRun, shop: Workshop) -> bool:
         shop.decide(run.run_id, lambda found: review.move_base(found, onto, back or meets, reason))
         return False
     old, new = outcome.old, outcome.commit
+    if shop.names_approver and new == assembly.head.commit != old:
+        # The commit was made before anybody approved it, so it cannot say who did.
+        new = _sealed(run, old, assembly.head, shop)
     return shop.decide(run.run_id, lambda found: review.prepare_merge(found, old, new))
 
 

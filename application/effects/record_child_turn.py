@@ -52,7 +52,7 @@ class ChildTurnRecorder(TurnRecorder):
 
     def permission(self, asked: PermissionAsked) -> bool:
         """Block until the log says whether the tool may be used; an answer given before a crash counts."""
-        call = tool_call(asked)
+        call = tool_call(asked, self._turn_id, self._text)
         return self._ask(lambda run: agent_requests.ask_tool(run, self._child, call), APPROVAL_SECONDS) == "approved"
 
     def question(self, request_id: str, question: str) -> str | None:

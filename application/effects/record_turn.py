@@ -1,11 +1,13 @@
 """Put what an agent says on its run's feed: coalesced, bounded, and never in the way of a decision."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from threading import Lock, Timer, current_thread
-from typing import Self
-from uuid import NAMESPACE_OID, uuid4, uuid5
+from typing import Self, cast
+from uuid import uuid4
 
+import msgspec
 import structlog
 
 from ...domain.event import Draft, Event, Text
@@ -15,7 +17,11 @@ from ...domain.facts.agent_output import (
     Intent,
     MessageDelta,
     OutputTruncated,
+    PlannedStep,
+    PlanReported,
     ToolCalled,
+    ToolCallUpdated,
+    ToolDiff,
     ToolFailed,
     ToolOutput,
     ToolReturned,
@@ -26,13 +32,14 @@ from ...domain.facts.run import CoordinatorRun, deletion_stream, run_stream
 from ...domain.redaction.hold_back import unfinished
 from ...domain.redaction.personal_data import redact_personal, without_homes
 from ...domain.rejected import Busy
+from ...domain.work.budget import Reported
 from ..ports.agents import AgentFailed, AgentUpdate, PermissionAsked
 from ..ports.log import ConcurrencyConflict
 from ..ports.tenure import Tenure
 from ..writer.caller import AGENT, Caller
 from ..writer.run_log import MAX_ATTEMPTS, RunLog
 from .timings import Timings
-from .tool_call import tool_call
+from .tool_call import call_id_of, locations_of, tool_call
 
 FLUSH_SECONDS = 0.1
 FLUSH_BYTES = 4_096
@@ -46,7 +53,7 @@ log = structlog.get_logger(__name__)
 RECORD_BYTES = 512
 #: What a piece of words costs besides them before it is put together with others.
 PIECE_BYTES = 16
-_KINDS = {"message": MessageDelta, "thought": Intent, "plan": Intent, "stderr": ToolOutput}
+_KINDS = {"message": MessageDelta, "thought": Intent, "stderr": ToolOutput}
 
 
 class TurnRecorder:
@@ -100,6 +107,9 @@ class TurnRecorder:
         #: Whether the turn is over here, so that nothing is stored any more.
         self.is_closed = False
         self._last_words = ""
+        #: What the agent has said that this turn has used.
+        self.reported = Reported()
+        self._context_tokens: int | None = None
         self.failure: Exception | None = None
         #: When the agent last showed a sign of work, on the process's monotonic clock; None while it waits for a person.
         self.last_sign: float | None = time.monotonic()
@@ -114,6 +124,8 @@ class TurnRecorder:
             self.touch()
         if update.kind == "message":
             self._last_words = (self._last_words + update.text)[-MAX_LAST_WORDS:]
+        if update.kind == "usage":
+            self._take_usage(update)
         with self._lock:
             if self.is_closed:
                 return
@@ -121,12 +133,19 @@ class TurnRecorder:
                 self._gather(update.kind, update.text)
             else:
                 self._flush(hold=update.kind == "usage")
-                self._store([self._event(update)], len(update.title.encode(errors="replace")) + len(update.text))
+                self._store([self._event(update)], _size(update))
+
+    def _take_usage(self, update: AgentUpdate) -> None:
+        """Put what the agent says now in the place of what it said of the same before."""
+        names = Reported.__struct_fields__
+        said = {name: value for name in names if (value := getattr(update, name)) is not None}
+        if "total_tokens" not in said and ("input_tokens" in said or "output_tokens" in said):
+            said["total_tokens"] = said.get("input_tokens", 0) + said.get("output_tokens", 0)
+        self.reported = msgspec.structs.replace(self.reported, **said)
+        self._context_tokens = update.context_tokens if update.context_tokens is not None else self._context_tokens
 
     def _count(self, update: AgentUpdate) -> None:
-        self._reported += (
-            len(update.text) + len(update.title) + (PIECE_BYTES if update.kind in _KINDS else RECORD_BYTES)
-        )
+        self._reported += _size(update) + (PIECE_BYTES if update.kind in _KINDS else RECORD_BYTES)
         if self._reported > self._most:
             words = f"The agent reported more than {self._most} bytes in one turn, and went on."
             raise AgentFailed("agent_output_limit", words, retryable=True)
@@ -248,26 +267,62 @@ class TurnRecorder:
         return run.deleted or (run.ended if child is None else child.status in ENDED)
 
     def _event(self, update: AgentUpdate) -> Event:
-        # An id of ours for the agent's: its own may be any words, which a fact could not forget.
-        call_id = str(uuid5(NAMESPACE_OID, f"{self._turn_id}/{update.call_id}"))
+        call_id = call_id_of(self._turn_id, update.call_id)
         match update.kind:
             case "tool_call":
-                name = self._text(update.title[:MAX_TOOL_NAME])
-                return ToolCalled(call_id=call_id, tool_name=name, arguments=self._text(update.text))
-            case "tool_result" if update.failed:
-                return ToolFailed(call_id=call_id, error_message=self._text(update.text))
-            case "tool_result":
-                return ToolReturned(call_id=call_id, content=self._text(update.text))
-            case "usage":
-                return TurnUsage(
-                    turn_id=self._turn_id,
-                    input_tokens=update.input_tokens,
-                    output_tokens=update.output_tokens,
-                    total_tokens=update.input_tokens + update.output_tokens,
-                    model_id=self._model_id,
+                return ToolCalled(
+                    call_id=call_id,
+                    tool_name=self._text(update.title[:MAX_TOOL_NAME]),
+                    arguments=self._text(update.text),
+                    kind=update.call_kind or None,
+                    locations=locations_of(update.locations, self._text),
                 )
+            case "tool_update":
+                return ToolCallUpdated(
+                    call_id=call_id,
+                    tool_name=self._text(update.title[:MAX_TOOL_NAME]) if update.title else None,
+                    arguments=self._text(update.text) if update.text else None,
+                    kind=update.call_kind or None,
+                    locations=locations_of(update.locations, self._text),
+                )
+            case "tool_result":
+                diffs = tuple(
+                    ToolDiff(
+                        path=self._text(diff.path),
+                        old=None if diff.old is None else self._text(diff.old),
+                        new=self._text(diff.new),
+                    )
+                    for diff in update.diffs
+                )
+                if update.failed:
+                    return ToolFailed(call_id=call_id, error_message=self._text(update.text), diffs=diffs)
+                return ToolReturned(call_id=call_id, content=self._text(update.text), diffs=diffs)
+            case "plan":
+                steps = tuple(
+                    PlannedStep(content=self._text(step.content), status=step.status, priority=step.priority)
+                    for step in update.plan
+                )
+                return PlanReported(turn_id=self._turn_id, entries=steps)
+            case "usage":
+                return self._usage()
             case unknown:
                 raise ValueError(f"an agent cannot report {unknown!r}")
+
+    def _usage(self) -> TurnUsage:
+        said = self.reported
+        return TurnUsage(
+            turn_id=self._turn_id,
+            input_tokens=said.input_tokens or 0,
+            output_tokens=said.output_tokens or 0,
+            total_tokens=said.total_tokens or 0,
+            model_id=self._model_id,
+            cached_read_tokens=said.cached_read_tokens,
+            cached_write_tokens=said.cached_write_tokens,
+            thought_tokens=said.thought_tokens,
+            context_tokens=self._context_tokens,
+            session_cost_micros=said.session_cost_micros,
+            currency=said.currency,
+        )
 
     def _output(self, kind: str, words: str) -> Event:
         match kind:
@@ -282,6 +337,42 @@ class TurnRecorder:
         return Text(redact_personal(words) if self._redacts else words)
 
 
+def _size(update: AgentUpdate) -> int:
+    """Return how many bytes of words a report has."""
+    words = [update.title, update.text, *(where.path for where in update.locations)]
+    words += [word or "" for diff in update.diffs for word in (diff.path, diff.old, diff.new)]
+    words += [step.content for step in update.plan] if not update.text else []
+    return sum(len(word.encode(errors="replace")) for word in words)
+
+
+def reported_since(runs: RunLog, run_id: str, turn_id: str, position: int) -> tuple[Reported, datetime | None]:
+    """
+    Return what an agent's output says that a turn has used, after a position of the log, and when it said something last:
+    for a process that takes the turn up from one that died.
+    """
+    reported, last, after = Reported(), None, 0
+    while facts := runs.log.read_run(run_id, after, 500):
+        after = facts[-1].run_sequence or 0
+        for fact in facts:
+            if fact.position <= position:
+                continue
+            last = fact.at if fact.event.OUTPUT else last
+            if isinstance(fact.event, TurnUsage) and fact.event.turn_id == turn_id:
+                event = fact.event
+                has_tokens = event.total_tokens > 0
+                reported = Reported(
+                    input_tokens=event.input_tokens if has_tokens else None,
+                    output_tokens=event.output_tokens if has_tokens else None,
+                    total_tokens=event.total_tokens if has_tokens else None,
+                    cached_read_tokens=event.cached_read_tokens,
+                    cached_write_tokens=event.cached_write_tokens,
+                    thought_tokens=event.thought_tokens,
+                    session_cost_micros=event.session_cost_micros,
+                    currency=event.currency,
+                )
+    return reported, last
+
+
 def output_bytes(runs: RunLog, run_id: str) -> int:
     """Return how much of a run's output is kept already, so that a turn after a restart goes on counting."""
     used, after = 0, 0
@@ -289,9 +380,19 @@ def output_bytes(runs: RunLog, run_id: str) -> int:
         after = facts[-1].run_sequence or 0
         for fact in facts:
             event = fact.event
-            texts = (getattr(event, name) for name in event.__struct_fields__) if event.OUTPUT else ()
-            used += RECORD_BYTES if event.OUTPUT else 0
-            used += sum(len(text.value or "") for text in texts if isinstance(text, Text))
+            if event.OUTPUT:
+                used += RECORD_BYTES + sum(len(text.value or "") for text in _texts(event))
             if isinstance(event, OutputTruncated):
                 return MAX_OUTPUT_BYTES + 1
     return used
+
+
+def _texts(value: msgspec.Struct) -> Iterator[Text]:
+    """Give the words of a fact, those of what it is made of, too."""
+    for found in (getattr(value, name) for name in value.__struct_fields__):
+        if isinstance(found, Text):
+            yield found
+        elif isinstance(found, tuple):
+            for part in cast("tuple[object, ...]", found):
+                if isinstance(part, msgspec.Struct):
+                    yield from _texts(part)

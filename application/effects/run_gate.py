@@ -11,7 +11,7 @@ from ...domain.work import prompts
 from ...domain.work.turns import Overtaken
 from ..looking.touched_files import touched_files
 from ..ports.agents import AgentFailed, SessionRequest
-from .record_turn import TurnRecorder, output_bytes
+from .coordinator_turn import coordinator_turn
 from .workshop import Closing, Workshop
 
 MAX_DIFF_BYTES = 256 * 1024
@@ -93,16 +93,12 @@ def _review(effect: RunGate, run: CoordinatorRun, spec: GateSpec, head: Commit, 
     diff = shop.repositories.diff(shop.repository(run), run.base.commit, head.commit, MAX_DIFF_BYTES)
     turn_id = f"{spec.kind}-{head.tree}"
     model_id = spec.model_id or run.model_id
-    used = output_bytes(shop.runs, run.run_id)
-    recorder = TurnRecorder(shop.runs, shop.tenure, run.run_id, run.run_id, turn_id, model_id, used, shop.turn_bytes)
     request = SessionRequest(
         model_id=model_id, run_id=_name(effect), cwd=shop.worktree(_name(effect)), reads=shop.lent(run)
     )
-    with shop.session(request) as session, recorder:
-        ended = session.prompt(prompts.review_prompt(run, spec.kind, turn_id, diff), recorder)
-        verdict = read_verdict(ended.message)
+    with coordinator_turn(run, turn_id, request, shop) as ask:
+        verdict = read_verdict(ask(prompts.review_prompt(run, spec.kind, turn_id, diff)))
         if verdict is None:
-            ended = session.prompt(prompts.verdict_prompt(turn_id), recorder)
-            verdict = read_verdict(ended.message)
+            verdict = read_verdict(ask(prompts.verdict_prompt(turn_id)))
     # A reviewer that cannot be understood has not said that the work is good.
     return verdict or Verdict(outcome="red", feedback="unparseable_after_reask: the reviewer gave no verdict.")

@@ -5,23 +5,27 @@ Every pass of the loop reads the run anew and does the one thing that it calls f
 here after a crash does exactly what the dead one would have done next.
 """
 
+from collections.abc import Sequence
 from contextlib import ExitStack
+from datetime import datetime
 
 import msgspec
 
+from ...domain.event import Draft
 from ...domain.facts.bad_ends import BRANCH_MOVED, STALLED, UNCOMMITTED, BadEnd, code_of
 from ...domain.facts.child_run import CLEARED, ENDED, ChildRun, Turn
 from ...domain.facts.run import CoordinatorRun
 from ...domain.facts.work_plan import Subtask
 from ...domain.process.effects import WorkOnSubtask
-from ...domain.work import child_ends, turns
+from ...domain.work import budget, child_ends, turns
+from ...domain.work.budget import Reported
 from ...domain.work.turns import MAX_MESSAGE_CHARACTERS, InterruptedTooOften, Overtaken
 from ..ports.agents import AgentFailed, AgentSession, SessionRequest, TurnEnd
 from ..ports.git import CommitFailed, GitConflict, WorkplaceLost, WorkplaceUnmade
 from .child_workplace import ChildWorkplace, NotKept, NotNow, point_branches
 from .contributions import conflict_of, first_base, rebuilt_base
 from .record_child_turn import ChildTurnRecorder
-from .record_turn import MAX_LAST_WORDS
+from .record_turn import MAX_LAST_WORDS, reported_since
 from .watch_stall import StallWatch
 from .workshop import Closing, Workshop
 
@@ -120,6 +124,9 @@ class _Work:
             run = self._shop.runs.run(self._root)
             self._point_branch(run)
             child, subtask = turns.child_at_work(run, self._id)
+            if budget.rests(run, child):
+                # Nothing is called for here until somebody has let turns begin again. Its agent's session is kept.
+                return
             if not self._may_go_on(run):
                 self._shop.wait_until(self._root, self._may_go_on, PAUSE_SECONDS)
             elif child.head is None:
@@ -206,7 +213,7 @@ class _Work:
         )
 
     def _open_turn(self) -> bool:
-        opened = self._shop.decide(self._root, lambda run: turns.open_turn(run, self._id))
+        opened = self._shop.decide(self._root, lambda run: turns.open_turn(run, self._id, self._shop.project(run)))
         if opened:
             child, _ = turns.child_at_work(self._shop.runs.run(self._root), self._id)
             self._opened_here.add(child.turn.turn_id if child.turn else "")
@@ -222,6 +229,7 @@ class _Work:
         asked = False
         if turn.turn_id not in self._opened_here:
             asked = kept and (turn.turn_id in session.history or turn.turn_id in self._asked_here)
+            self._count_lost(child, turn)
             self._shop.decide(
                 self._root,
                 lambda run: turns.interrupt_turn(run, self._id, found_in_history=asked, session_kept=kept),
@@ -236,20 +244,52 @@ class _Work:
             with observer, watch:
                 ended = session.prompt(prompt, observer)
         except AgentFailed as failed:
+            self._count(turn, observer.reported, ended=False)
             if watch.stalled and not self._shop.leaves(self._root):
                 if self._has_lost():
                     return
                 raise self._stalled() from failed
             self._after_failure(failed, observer.last_words)
             return
-        self._end_turn(turn, ended, observer.last_words)
+        self._end_turn(turn, ended, observer)
 
-    def _end_turn(self, turn: Turn, ended: TurnEnd, last_words: str) -> None:
-        """Record how the agent ended its turn, if that is an end of the work, or one that was asked for."""
-        code = code_of(ended.stop_reason)
-        if code is None:
-            self._shop.decide(self._root, lambda run: turns.end_turn(run, self._id, ended.stop_reason))
+    def _count(self, turn: Turn, reported: Reported, *, ended: bool, until: datetime | None = None) -> None:
+        """Store what the turn has used. If we crash before, whoever takes it up finds what the feed has of it."""
+        if self._shop.leaves(self._root):
+            # Whoever drives the run now does so.
             return
+        self._shop.decide(self._root, lambda run: self._counted(run, turn, reported, ended=ended, until=until))
+
+    def _counted(
+        self, run: CoordinatorRun, turn: Turn, reported: Reported, *, ended: bool, until: datetime | None = None
+    ) -> Sequence[Draft]:
+        at = until or self._shop.now()
+        return budget.count_turn(run, self._id, turn.turn_id, reported, at, ended=ended)
+
+    def _count_lost(self, child: ChildRun, turn: Turn) -> None:
+        """Store what a process that is gone had a turn use, as far as it came to say so."""
+        reported, last = reported_since(self._shop.runs, self._id, turn.turn_id, child.counted_at)
+        if last is not None:
+            self._count(turn, reported, ended=False, until=last)
+
+    def _end_turn(self, turn: Turn, ended: TurnEnd, observer: ChildTurnRecorder) -> None:
+        """Record what the turn has used, and how the agent ended it, if that is an end of the work, or was asked for."""
+        code, reported, is_over = code_of(ended.stop_reason), observer.reported, ended.stop_reason != "cancelled"
+        if code is None:
+            try:
+                self._shop.decide(
+                    self._root,
+                    lambda run: (
+                        *self._counted(run, turn, reported, ended=is_over),
+                        *turns.end_turn(run, self._id, ended.stop_reason),
+                    ),
+                )
+            except Overtaken:
+                # Somebody else ended it; what it has used it has used.
+                self._count(turn, reported, ended=is_over)
+                raise
+            return
+        self._count(turn, reported, ended=is_over)
         run = self._shop.runs.run(self._root)
         turns.child_at_work(run, self._id)
         if turns.is_cut_short(run, self._id):
@@ -259,7 +299,7 @@ class _Work:
             # Whoever asked for it has been answered since, so the agent goes on where it stopped.
             self._opened_here.discard(turn.turn_id)
         elif not self._has_lost():
-            message = _with_words(f"The agent ended its turn with {ended.stop_reason}.", last_words)
+            message = _with_words(f"The agent ended its turn with {ended.stop_reason}.", observer.last_words)
             raise _EndedBadly(BadEnd(code=code, message=message, stop_reason=ended.stop_reason))
 
     def _is_paused(self) -> bool:

@@ -12,12 +12,14 @@ from uuid import uuid4
 from ...domain.facts.agent_output import MAX_TURN_BYTES
 from ...domain.facts.child_run import work_id
 from ...domain.facts.run import CoordinatorRun
+from ...domain.projects.project import Project
 from ..looking.cause import StillAlive
 from ..ports.agents import AgentFailed, Agents, AgentSession, SessionRequest
 from ..ports.git import Repositories
 from ..ports.outside import ProjectCommands, SignalFiles, Wakeups
 from ..ports.tenure import Alone, Tenure
 from ..writer.caller import service
+from ..writer.projects import load_project, load_spending
 from ..writer.run_log import Decision, RunLog
 from .at_work import AtWork, NoBounds
 from .timings import Timings
@@ -67,6 +69,8 @@ class Workshop:
         tenure: Tenure | None = None,
         turn_bytes: int = MAX_TURN_BYTES,
         timings: Timings | None = None,
+        *,
+        names_approver: bool = False,
     ) -> None:
         self.runs = runs
         self.tenure = tenure or Alone()
@@ -76,6 +80,8 @@ class Workshop:
         self.stall_seconds = stall_seconds
         #: How much an agent may report in one turn.
         self.turn_bytes = turn_bytes
+        #: Whether the commit that brings work in says who approved it, in a trailer.
+        self.names_approver = names_approver
         self.timings = timings or Timings()
         self._signals = signals
         self._wakeups = wakeups
@@ -110,6 +116,12 @@ class Workshop:
     def decide(self, root: str, decision: Decision) -> bool:
         """Decide in the name of the service; return whether there was anything to store. Raises LeaseLost."""
         return bool(self.runs.decide(root, decision, service(str(uuid4()), self.tenure.fence(root))))
+
+    def project(self, run: CoordinatorRun) -> Project:
+        """Return the run's project, with what its runs have used: in a decision as of the head. Raises ProjectNotFound."""
+        kept = self.runs.states.project(run.project_id)
+        # The writer keeps it with the run; only where nobody has commanded the run lately the log is read.
+        return kept if kept.version else load_spending(load_project(run.project_id, self.runs.log), self.runs.log)
 
     def epoch_line(self, root: str) -> str:
         """Return the line by which a signal file says under which lease it was written; none where there is one process."""

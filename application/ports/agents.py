@@ -51,14 +51,42 @@ class PermissionAsked(msgspec.Struct, frozen=True, kw_only=True):
     #: The tool's input, as the JSON string that was received.
     tool_input: str
     kind: str = "other"
+    #: The call, by the agent's own id for it, and the files that it is about.
+    call_id: str = ""
+    locations: tuple["CallLocation", ...] = ()
+
+
+class CallLocation(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that a tool call is about, and where in it."""
+
+    path: str
+    line: int | None = None
+
+
+class CallDiff(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool call made of a file; old: None for a new one."""
+
+    path: str
+    old: str | None
+    new: str
+
+
+class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of what an agent means to do in a turn."""
+
+    content: str
+    status: str
+    priority: str
 
 
 class AgentUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """
     Something that the agent reported while it worked.
 
-    `kind` is message (text), thought (text), tool_call (call_id, title, text = its input as JSON), tool_result (call_id,
-    text, failed), plan (text), usage (input_tokens, output_tokens), stderr (text).
+    `kind` is message (text), thought (text), tool_call (call_id, title, text = its input as JSON, call_kind, locations),
+    tool_result (call_id, text, failed, diffs), tool_update (call_id, and what of title, text, call_kind and
+    locations is another than before), plan (plan, text = the same as lines), usage (tokens of the turn, cost of the session),
+    stderr (text).
     """
 
     kind: str
@@ -66,8 +94,21 @@ class AgentUpdate(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str = ""
     title: str = ""
     failed: bool = False
-    input_tokens: int = 0
-    output_tokens: int = 0
+    call_kind: str = ""
+    locations: tuple[CallLocation, ...] = ()
+    diffs: tuple[CallDiff, ...] = ()
+    plan: tuple[PlanStep, ...] = ()
+    #: None: the agent does not say. What a turn has used, as it stands; of the cost what the whole session has, in
+    #: millionths of the currency; of the context how much of it is taken.
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_read_tokens: int | None = None
+    cached_write_tokens: int | None = None
+    thought_tokens: int | None = None
+    total_tokens: int | None = None
+    context_tokens: int | None = None
+    session_cost_micros: int | None = None
+    currency: str | None = None
 
 
 class TurnEnd(msgspec.Struct, frozen=True, kw_only=True):

@@ -291,6 +291,13 @@ class Repositories(Protocol):
         """
         ...
 
+    def seal(self, repository: Path, run_id: str, onto: str, approved: Commit, at: datetime, message: str) -> str:
+        """
+        Return a merge commit of *onto* and *approved* that has exactly the tree of *approved*, moving no branch: the commit
+        of what was approved that says more than it could before. It stays reachable until `remove_merged`.
+        """
+        ...
+
     def merge(self, repository: Path, branch: str, old: str, new: str) -> MergeOutcome:
         """
         Move *branch* from *old* to *new*, with the files of a clean checkout of it, if there is one.

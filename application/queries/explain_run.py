@@ -299,6 +299,15 @@ def _people(run: CoordinatorRun) -> Iterator[Wait]:
         lost = " ".join(causes(run.plan))
         what = f"The plan is blocked ({run.plan.status_reason}); correct it or stop it. {lost}".rstrip()
         yield Wait(who="person", what=what, request=f"POST {at}/steer")
+    if (out := run.out_of) is not None:
+        of = at if out.scope == "run" else f"/api/projects/{run.project_id}"
+        why = (
+            f"{out.spent} of {out.allowed} used"
+            if out.reason == "reached"
+            else f"{out.reason} by {out.model_id or 'an agent'}"
+        )
+        what = f"No new turn begins: the {out.scope}'s budget of {out.limit} ({why}) is to be raised."
+        yield Wait(who="person", what=what, request=f"POST {of}/budget")
     for directive in run.received():
         if directive.status == "needs_attention":
             what = f"Directive {directive.directive_id} could not be carried out: retry or abandon it."

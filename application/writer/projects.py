@@ -1,7 +1,9 @@
 """Projects, as the log has them now."""
 
+from functools import reduce
+
 from ...domain.event import Fact
-from ...domain.projects.project import Project, project_stream, replay
+from ...domain.projects.project import Project, evolve, project_stream, replay, spending_stream
 from ...domain.rejected import ProjectNotFound
 from ..ports.log import EventLog
 from .states import PAGE
@@ -15,3 +17,10 @@ def load_project(project_id: str, log: EventLog) -> Project:
     if not facts:
         raise ProjectNotFound
     return replay(facts)
+
+
+def load_spending(project: Project, log: EventLog) -> Project:
+    """Return the project with what its runs have used, as the log has it now."""
+    while page := log.read_stream(spending_stream(project.project_id), project.spending_version, PAGE):
+        project = reduce(evolve, page, project)
+    return project

@@ -7,6 +7,7 @@ import msgspec
 from ...domain.event import Draft, Fact
 from ...domain.facts.run import CoordinatorRun, deletion_stream, plan_stream
 from ...domain.facts.topology import with_topology
+from ...domain.projects.project import spending_stream
 from ...domain.rejected import Busy, RunNotFound
 from ..ports.log import Append, ConcurrencyConflict, EventLog, Fence, Tell
 from ..ports.outside import Clock
@@ -68,7 +69,10 @@ class Deciding:
         if not drafts:
             return None
         told = self._answer(run, drafts) if self._answer else None
-        return self.by.append(drafts, written_versions(run, drafts), self._clock.now(), told)
+        expected = written_versions(run, drafts)
+        if any(draft.root is None for draft in drafts):
+            expected[spending_stream(run.project_id)] = self.states.project(run.project_id).spending_version
+        return self.by.append(drafts, expected, self._clock.now(), told)
 
 
 class RunLog:
@@ -136,9 +140,11 @@ def written_versions(run: CoordinatorRun, drafts: Sequence[Draft]) -> dict[str, 
     """
     Return the versions of the streams that these drafts are written to.
 
-    What the decision has read besides is as of the head, which the writer holds.
+    What the decision has read besides is as of the head, which the writer holds. What is counted for the run's project is
+    none of the run's.
     """
-    return {draft.stream: run.versions.get(draft.stream, 0) for draft in drafts if not draft.event.OUTPUT}
+    of_run = (draft for draft in drafts if not draft.event.OUTPUT and draft.root is not None)
+    return {draft.stream: run.versions.get(draft.stream, 0) for draft in of_run}
 
 
 def read_versions(run: CoordinatorRun) -> dict[str, int]:

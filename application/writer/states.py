@@ -10,7 +10,7 @@ from typing import Protocol
 from ...domain.event import Fact
 from ...domain.facts.fold import evolve, replay
 from ...domain.facts.run import CoordinatorRun
-from ...domain.projects.project import Project, project_stream
+from ...domain.projects.project import Project, project_stream, spending_stream
 from ...domain.projects.project import evolve as evolve_project
 from ..ports.log import Append, EventLog, Undecodable
 
@@ -133,12 +133,15 @@ class States:
         for fact in facts:
             root = fact.root
             if root is None:
-                kind, _, project_id = fact.stream.partition("/")
+                kind, _, rest = fact.stream.partition("/")
+                project_id, _, of = rest.partition("/")
                 project = (
                     projects.get(project_id) or self._project_batch.get(project_id) or self._projects.get(project_id)
                 )
-                if kind == "project" and project is not None and project.version < fact.version:
-                    projects[project_id] = evolve_project(project, fact)
+                if kind == "project" and project is not None:
+                    known = project.spending_version if of else project.version
+                    if known < fact.version:
+                        projects[project_id] = evolve_project(project, fact)
                 continue
             if fact.root_sequence is None or fact.event.OUTPUT:
                 continue
@@ -212,6 +215,8 @@ class States:
     def _folded_project(self, project_id: str) -> Project:
         project = Project()
         while facts := self._log.read_stream(project_stream(project_id), project.version, PAGE):
+            project = reduce(evolve_project, facts, project)
+        while facts := self._log.read_stream(spending_stream(project_id), project.spending_version, PAGE):
             project = reduce(evolve_project, facts, project)
         return project
 

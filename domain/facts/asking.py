@@ -8,6 +8,7 @@ from uuid import NAMESPACE_OID, uuid5
 import msgspec
 
 from ..event import Event, Text
+from .agent_output import ToolLocation
 
 RequestKind = Literal["tool", "shell", "question"]
 Scope = Literal["once", "run", "always", "tool"]
@@ -36,6 +37,10 @@ class ToolApprovalRequired(Event, frozen=True, kw_only=True):
     tool_key: str
     url: Text | None = None
     intention: Text | None = None
+    #: The call on the child's feed (`tool.call`), what kind of tool it is, and the files that it is about.
+    call_id: str | None = None
+    kind: str | None = None
+    locations: tuple[ToolLocation, ...] = ()
 
 
 class ShellApprovalRequired(Event, frozen=True, kw_only=True):

@@ -273,6 +273,7 @@ class MergePrepared(Event, frozen=True, kw_only=True):
 
     work_plan_id: str
     branch: str
+    #: Empty for a new branch.
     old: str
     new: str
 
@@ -287,12 +288,13 @@ class MergeBlocked(Event, frozen=True, kw_only=True):
 
 
 class MergeCompleted(Event, frozen=True, kw_only=True):
-    """The originating branch holds the approved work."""
+    """The originating branch holds the approved work, or `branch` if that is another one."""
 
     TOPIC: ClassVar[str] = "coordinator.assembly_merge_completed"
 
     work_plan_id: str
     commit_hash: str
+    branch: str | None = None
 
 
 class MergeFailed(Event, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from . import asking
 from .asking import Request, grants
 from .bad_ends import FINISHED
 from .conflicts import Conflict
+from .spending import Clocked, TurnCounted, clocked
 
 ChildStatus = Literal["pending", "in_progress", "pausing", "paused", "assemble_ready", "completed", "failed"]
 
@@ -334,6 +335,21 @@ class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
     failure: RunFailed | None = None
     cancelled: str | None = None
     unfinished: bool = False
+    #: How long its agent is at work in what is not counted yet of its turn; and what was counted last: where on the log,
+    #: in which session, and what that had cost by then.
+    clock: Clocked = Clocked()
+    counted_at: int = 0
+    counted_turn: str | None = None
+    counted_session: str | None = None
+    session_cost_micros: int = 0
+
+    @property
+    def works(self) -> bool:
+        """Whether its agent is at work on a turn: it has begun, is not paused, and waits for nobody's answer."""
+        at_work = self.turn is not None and self.turn.started and self.turn.stop_reason is None
+        if not at_work or self.status not in ("in_progress", "pausing"):
+            return False
+        return not any(request.state == "pending" for request in self.requests.values())
 
     @property
     def stream(self) -> str:
@@ -372,6 +388,27 @@ def started(event: RunStarted, at: str) -> ChildRun:
 
 def evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
     """Add one fact of the child's own stream to its state."""
+    after = _evolve(child, event, at)
+    # How long nobody was there to work is not known, so what lies before a turn was taken up again is not counted by it.
+    before = Clocked() if isinstance(event, TurnInterrupted) else after.clock
+    return msgspec.structs.replace(after, clock=clocked(before, works=after.works, at=at))
+
+
+def counted(child: ChildRun, event: TurnCounted, position: int, at: str) -> ChildRun:
+    """Take note of how much of its turn is counted."""
+    return msgspec.structs.replace(
+        child,
+        clock=clocked(Clocked(), works=child.works, at=at),
+        counted_at=position,
+        counted_turn=event.counted.turn_id,
+        counted_session=event.session_id or child.counted_session,
+        session_cost_micros=child.session_cost_micros
+        if event.session_cost_micros is None
+        else event.session_cost_micros,
+    )
+
+
+def _evolve(child: ChildRun, event: Event, at: str) -> ChildRun:
     replace = msgspec.structs.replace
     match event:
         case WorktreePrepared():

@@ -13,11 +13,13 @@ from . import directive as steering
 from . import held as holding
 from .asking import ALWAYS, ApprovalResolved, AutopilotFailed, OptionsSet
 from .child_run import BaseRebuilt, RunCancelled, RunFailed, RunStarted, TurnInterrupted, WorktreePrepared, work_id
+from .delivery import Delivery
 from .directive import DirectiveMoved, RevisionExecution, SteeringDecided, SteeringDirective, SteeringReceived
 from .gates import GateStarted
 from .held import EffectHeld, EffectReleased
 from .run import CoordinatorRun, CoordinatorStarted, RunStatus
 from .run_records import RunArchived, RunDeleted, RunErased
+from .spending import BudgetReached, BudgetReleased, BudgetSet, TurnCounted, spent
 from .standing import block_of
 from .work_plan import PlanStatus, Subtask, SubtaskMoved, WorkPlanMade
 
@@ -42,6 +44,8 @@ def evolve(run: CoordinatorRun, fact: Fact) -> CoordinatorRun:
         return _evolve_record(run, event, at)
     if isinstance(event, EffectHeld | EffectReleased):
         return msgspec.structs.replace(run, held=holding.evolve(run.held, event, at))
+    if isinstance(event, TurnCounted | BudgetSet | BudgetReached | BudgetReleased):
+        return _evolve_spending(run, event, fact)
     if fact.run is not None and fact.run != fact.root:
         return _evolve_child(run, fact.run, event, at)
     if isinstance(event, WorkPlanMade):
@@ -61,6 +65,26 @@ def _evolve_record(run: CoordinatorRun, event: RunDeleted | RunErased | RunArchi
             return msgspec.structs.replace(run, erased=True, held={})
 
 
+def _evolve_spending(
+    run: CoordinatorRun, event: TurnCounted | BudgetSet | BudgetReached | BudgetReleased, fact: Fact
+) -> CoordinatorRun:
+    replace = msgspec.structs.replace
+    match event:
+        case TurnCounted():
+            run = replace(run, spending=spent(run.spending, event.counted))
+            child = run.children.get(event.run_id)
+            if child is None:
+                return run
+            child = child_run.counted(child, event, fact.position, fact.at.isoformat())
+            return replace(run, children={**run.children, child.run_id: child})
+        case BudgetSet():
+            return replace(run, budget=event.budget, out_of=None)
+        case BudgetReached():
+            return replace(run, out_of=event)
+        case BudgetReleased():
+            return replace(run, out_of=None)
+
+
 def _evolve_child(run: CoordinatorRun, child_run_id: str, event: Event, at: str) -> CoordinatorRun:
     if isinstance(event, RunStarted):
         child = child_run.started(event, at)
@@ -73,6 +97,9 @@ def _evolve_child(run: CoordinatorRun, child_run_id: str, event: Event, at: str)
     else:
         return run
     run = msgspec.structs.replace(run, children={**run.children, child_run_id: child})
+    if isinstance(event, child_run.TurnOpened):
+        used = msgspec.structs.replace(run.spending, turns=run.spending.turns + 1)
+        run = msgspec.structs.replace(run, spending=used)
     if run.held and not isinstance(event, TurnInterrupted):
         # That a turn was interrupted is said by each try, also by one that fails like those before it.
         run = msgspec.structs.replace(run, held=holding.got_on(run.held, work_id(child_run_id)))
@@ -347,6 +374,8 @@ def _begin(run: CoordinatorRun, run_id: str, event: CoordinatorStarted) -> Coord
         gates=event.gates,
         policy=event.policy,
         retries=event.retries,
+        budget=event.budget,
+        delivery=event.delivery or Delivery(),
     )
 
 

@@ -11,11 +11,13 @@ from ..event import Draft, Event, Text
 from ..git import Commit
 from .assembly import Assembly, BaseMoved
 from .child_run import ChildRun, run_stream
+from .delivery import Delivery
 from .directive import SteeringDirective, directive_stream
 from .gates import GateSpec
 from .held import HeldEffect
 from .outcome_spec import OutcomeSpec
 from .sandbox import SandboxPolicy
+from .spending import Budget, BudgetReached, Spending
 from .work_plan import Subtask, WorkPlan
 
 RunStatus = Literal["in_progress", "awaiting_review", "completed", "declined", "merge_failed", "failed"]
@@ -51,6 +53,10 @@ class CoordinatorStarted(Event, frozen=True, kw_only=True):
     #: The failed run that this one tries again, and how many there are in that chain.
     retried_from: str | None = None
     retries: int = 0
+    #: What its agents may use; null: as much as they like.
+    budget: Budget | None = None
+    #: Where its work goes; null: into the originating branch.
+    delivery: Delivery | None = None
 
 
 # State
@@ -105,6 +111,12 @@ class CoordinatorRun(msgspec.Struct, frozen=True, kw_only=True):
     deleted: bool = False
     erased: bool = False
     retries: int = 0
+    #: What its agents have used, and may use; and why none of their turns may begin, until somebody lets them.
+    spending: Spending = Spending()
+    budget: Budget | None = None
+    out_of: BudgetReached | None = None
+    #: Where its work goes.
+    delivery: Delivery = Delivery()
     #: Effects that failed time and again, by id: what stands in their way, and who can mend it.
     held: Mapping[str, HeldEffect] = {}
     #: The version of every stream that was folded.
@@ -198,6 +210,11 @@ def in_order(directives: Iterable[SteeringDirective]) -> tuple[SteeringDirective
 def deletion_stream(run_id: str) -> str:
     """Return the stream whose first fact says that a coordinator run and its children are deleted."""
     return f"{run_stream(run_id)}/deletion"
+
+
+def counted_stream(run_id: str) -> str:
+    """Return the stream on which is counted what the agents of a coordinator run and its children use."""
+    return f"{run_stream(run_id)}/spending"
 
 
 def plan_stream(work_plan_id: str) -> str:

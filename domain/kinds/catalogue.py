@@ -16,6 +16,7 @@ from ..facts import (
     outcome_spec,
     run,
     run_records,
+    spending,
     topology,
     work_plan,
 )
@@ -38,6 +39,7 @@ _MODULES = (
     project_facts,
     run,
     run_records,
+    spending,
     topology,
     webhook_facts,
     work_plan,

@@ -21,24 +21,32 @@ from ..facts.work_plan import (
     step,
 )
 from ..git import child_branch
+from ..projects.project import Project
 from ..projects.team import Member
 from ..runs.records import end_deleted
 from ..runs.review import pass_gates
 from ..steering.follow import follow
 from ..steering.rounds import begin_round
+from ..work import budget
 from ..work.answers import tend
+from ..work.budget import NO_PROJECT
 from .hold import release
 
 
-def advance(run: CoordinatorRun, at: datetime, team: Sequence[Member] = ()) -> Sequence[Draft]:
+def advance(
+    run: CoordinatorRun, at: datetime, team: Sequence[Member] = (), project: Project = NO_PROJECT
+) -> Sequence[Draft]:
     """
     Return the next facts that follow from the log alone, nothing when something outside must happen first.
 
-    One step at a time: the caller appends, folds and asks again. *team* is who may take over rejected work.
+    One step at a time: the caller appends, folds and asks again. *team* is who may take over rejected work, *project* is
+    needed where its budget keeps turns from beginning.
     """
     plan = run.plan
     if run.unknown_topic is not None:
         return ()
+    if not run.ended and project.version and (released := budget.release(run, project)):
+        return released
     steered = release(run) or end_deleted(run) or tend(run) or follow(run, at, team)
     if steered or plan is None or run.ended or run.stopping:
         return steered

@@ -7,6 +7,7 @@ from ..facts.directive import SteeringDirective
 from ..facts.gates import ORDER, GateKind
 from ..facts.run import CoordinatorRun
 from ..steering.earlier import earlier
+from ..work import budget
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -133,7 +134,8 @@ def in_the_way(effect: Effect, other: Effect) -> bool:
 
 def next_effects(run: CoordinatorRun) -> tuple[Effect, ...]:
     """
-    Return everything that is outstanding in a run, in the order in which it should be begun.
+    Return everything that is outstanding in a run, in the order in which it should be begun; where no turn of an agent may
+    begin, because a budget is used up, nothing that would begin one.
 
     A run with a fact that this release does not know has none here: a newer replica must drive it.
     """
@@ -147,7 +149,7 @@ def next_effects(run: CoordinatorRun) -> tuple[Effect, ...]:
         # Nothing is begun any more; what is at work stays its own thread's until it is killed.
         return (*_steering(run), *_work(run))
     if run.plan is None:
-        return (*_steering(run), *_planning(run))
+        return _steering(run) if run.out_of is not None else (*_steering(run), *_planning(run))
     return (*_steering(run), *_work(run), *_questions(run), *_assembly(run))
 
 
@@ -204,13 +206,15 @@ def _work(run: CoordinatorRun) -> tuple[Effect, ...]:
     return tuple(
         WorkOnSubtask(id=work_id(child_id), run_id=run.run_id, child_run_id=child_id)
         for child_id in at_work
-        if child_id is not None and run.children[child_id].status not in ENDED
+        if child_id is not None
+        and run.children[child_id].status not in ENDED
+        and not budget.rests(run, run.children[child_id])
     )
 
 
 def _questions(run: CoordinatorRun) -> tuple[Effect, ...]:
     """What the coordinator answers by itself: of each child one question after the other."""
-    if not run.autopilot:
+    if not run.autopilot or run.out_of is not None:
         return ()
     effects: list[Effect] = []
     for child in run.children.values():
@@ -230,6 +234,8 @@ def _assembly(run: CoordinatorRun) -> tuple[Effect, ...]:
         return (AssembleChildren(id=f"{run.run_id}/assemble/{run.assembly.round}", run_id=run.run_id),)
     for kind in ORDER:
         if run.plan.stage == kind and kind not in run.assembly.gates_done:
+            if run.out_of is not None and kind != "build-test":
+                return ()
             return (RunGate(id=run.assembly.gate_id(kind), run_id=run.run_id, kind=kind),)
     if run.plan.stage == "merge":
         round_and_try = f"{run.assembly.round}/{run.assembly.approvals}"

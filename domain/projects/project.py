@@ -8,14 +8,18 @@ from typing import ClassVar, Literal
 import msgspec
 
 from ..event import Draft, Event, Fact, Text
+from ..facts.delivery import Delivery
 from ..facts.gates import GateSpec
+from ..facts.spending import Budget, Spending, SpendingCounted, spent
 from ..rejected import Invalid, Rejected
 from .project_facts import (
     CharterReplaced,
     MemberReassigned,
     MemberRetired,
+    ProjectBudgetSet,
     ProjectDeleted,
     ProjectDeletionStarted,
+    ProjectDeliverySet,
     ProjectRenamed,
     ProjectRole,
     ProviderSettingsReplaced,
@@ -48,6 +52,10 @@ class ProjectCreated(Event, frozen=True, kw_only=True):
     default_model_github_copilot: str | None = None
     default_model_microsoft_foundry: str | None = None
     gates: tuple[GateSpec, ...] = ()
+    #: What the agents of all its runs may use together; null: as much as they like.
+    budget: Budget | None = None
+    #: Where the work of its runs goes that do not say; null: into the originating branch.
+    delivery: Delivery | None = None
 
 
 class MemberAdded(Event, frozen=True, kw_only=True):
@@ -81,6 +89,11 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     workflow_generation_model: str | None = None
     outcome_spec_generation_model: str | None = None
     gates: tuple[GateSpec, ...] = ()
+    budget: Budget | None = None
+    delivery: Delivery | None = None
+    #: What its runs have used, as far as what is counted on that stream was folded.
+    spending: Spending = Spending()
+    spending_version: int = 0
     state: Literal["active", "deleting", "deleted"] = "active"
     #: What was written; a member without one has the charter of their role.
     charters: Mapping[str, Text] = {}
@@ -98,6 +111,9 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 
 def evolve(project: Project, fact: Fact) -> Project:
     """Add one fact to the state. Total: a fact is never refused here."""
+    if isinstance(fact.event, SpendingCounted):
+        used = spent(project.spending, fact.event.counted)
+        return msgspec.structs.replace(project, spending=used, spending_version=fact.version)
     project = msgspec.structs.replace(project, version=fact.version)
     match fact.event:
         case ProjectCreated() as created:
@@ -138,6 +154,10 @@ def _evolve_changes(project: Project, event: Event, at: str) -> Project:
         case CharterReplaced():
             written = replace(project, charters={**project.charters, event.name: event.content})
             return _change_member(written, event.name, changed_at=at)
+        case ProjectBudgetSet():
+            return replace(project, budget=event.budget)
+        case ProjectDeliverySet():
+            return replace(project, delivery=event.delivery)
         case ProjectDeletionStarted():
             return replace(project, state="deleting")
         case ProjectDeleted():
@@ -175,6 +195,8 @@ class CreateProject(msgspec.Struct, frozen=True, kw_only=True):
     default_model_github_copilot: str | None = None
     default_model_microsoft_foundry: str | None = None
     gates: tuple[GateSpec, ...] = ()
+    budget: Budget | None = None
+    delivery: Delivery | None = None
 
 
 class AddMember(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,6 +238,11 @@ class TeamFull(Rejected):
 def project_stream(project_id: str) -> str:
     """Return the stream of a project."""
     return f"project/{project_id}"
+
+
+def spending_stream(project_id: str) -> str:
+    """Return the stream on which is counted what a project's runs use: apart, as it grows with every turn."""
+    return f"{project_stream(project_id)}/spending"
 
 
 def is_addressable(name: str) -> bool:

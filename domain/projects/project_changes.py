@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from ..event import Draft, Event, Text
+from ..facts.delivery import Delivery
+from ..facts.spending import Budget
 from ..rejected import Invalid, NotFound, Rejected
 from .project import (
     BUILT_IN,
@@ -19,8 +21,10 @@ from .project_facts import (
     CharterReplaced,
     MemberReassigned,
     MemberRetired,
+    ProjectBudgetSet,
     ProjectDeleted,
     ProjectDeletionStarted,
+    ProjectDeliverySet,
     ProjectRenamed,
     ProjectRole,
     ProviderSettingsReplaced,
@@ -80,6 +84,16 @@ def replace_settings(project: Project, settings: ProviderSettings) -> Sequence[D
     """Replace the defaults as a whole: what is not given goes back to the installation's. Raises ProjectDeleting."""
     fields = msgspec.structs.asdict(settings)
     return _changed(project, ProviderSettingsReplaced(project_id=project.project_id, **fields))
+
+
+def set_budget(project: Project, budget: Budget) -> Sequence[Draft]:
+    """Say what the agents of all its runs may use together from now on. Raises ProjectDeleting."""
+    return _changed(project, ProjectBudgetSet(project_id=project.project_id, budget=budget))
+
+
+def set_delivery(project: Project, delivery: Delivery) -> Sequence[Draft]:
+    """Say where the work of its runs goes that do not say. Raises ProjectDeleting."""
+    return _changed(project, ProjectDeliverySet(project_id=project.project_id, delivery=delivery))
 
 
 def grant(project: Project, user: str, role: ProjectRole) -> Sequence[Draft]:

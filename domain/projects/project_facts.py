@@ -3,6 +3,8 @@
 from typing import ClassVar, Literal
 
 from ..event import Event, Text
+from ..facts.delivery import Delivery
+from ..facts.spending import Budget
 
 ProjectRole = Literal["viewer", "contributor", "owner"]
 
@@ -77,6 +79,24 @@ class CharterReplaced(Event, frozen=True, kw_only=True):
     project_id: str
     name: str
     content: Text
+
+
+class ProjectBudgetSet(Event, frozen=True, kw_only=True):
+    """Somebody said what the agents of all the project's runs may use together, with what they have used already."""
+
+    TOPIC: ClassVar[str] = "project.budget_set"
+
+    project_id: str
+    budget: Budget
+
+
+class ProjectDeliverySet(Event, frozen=True, kw_only=True):
+    """Somebody said where the work of the project's runs goes that do not say."""
+
+    TOPIC: ClassVar[str] = "project.delivery_set"
+
+    project_id: str
+    delivery: Delivery
 
 
 class ProjectDeletionStarted(Event, frozen=True, kw_only=True):

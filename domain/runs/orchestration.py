@@ -6,10 +6,12 @@ from typing import Literal
 import msgspec
 
 from ..event import Draft, Text
+from ..facts.delivery import Delivery
 from ..facts.line import Left
 from ..facts.outcome_spec import OutcomeSpec
 from ..facts.run import CoordinatorRun, CoordinatorStarted
 from ..facts.sandbox import SandboxPolicy
+from ..facts.spending import Budget
 from ..facts.work_plan import EarlierWork, WorkPlanMade
 from ..git import Commit
 from ..projects.project import Project, ProjectDeleting
@@ -46,6 +48,10 @@ class StartRun(msgspec.Struct, frozen=True, kw_only=True):
     max_steering_iterations: int = 6
     #: The branch that it begins from and is merged into; None: the project's default branch.
     base_branch: str | None = None
+    #: What its agents may use; None: as much as they like.
+    budget: Budget | None = None
+    #: Where its work goes; None: where the project's work goes.
+    delivery: Delivery | None = None
     #: The failed run that this one tries again.
     retried_from: str | None = None
     retries: int = 0
@@ -101,6 +107,8 @@ def start_run(
         policy=policy,
         retried_from=command.retried_from,
         retries=command.retries,
+        budget=command.budget,
+        delivery=command.delivery or project.delivery,
     )
     drafts = [run.coordinator(started)]
     if command.outcome_spec is not None:

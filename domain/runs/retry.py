@@ -86,6 +86,8 @@ def start_again(
         autopilot=run.autopilot,
         max_steering_iterations=run.max_steering_iterations,
         base_branch=run.branch,
+        budget=run.budget,
+        delivery=run.delivery,
         retried_from=run.run_id,
         retries=run.retries + 1,
     )

@@ -257,6 +257,13 @@ def prepare_merge(run: CoordinatorRun, old: str, new: str) -> Sequence[Draft]:
     return (run.coordinator(MergePrepared(work_plan_id=plan.work_plan_id, branch=run.branch, old=old, new=new)),)
 
 
+def prepare_delivery(run: CoordinatorRun, new: str) -> Sequence[Draft]:
+    """Name the new branch that the work goes onto, and the commit that it is made at, before it is made."""
+    plan, _ = merging(run)
+    branch = run.delivery.branch_of(run.run_id)
+    return (run.coordinator(MergePrepared(work_plan_id=plan.work_plan_id, branch=branch, old="", new=new)),)
+
+
 def block_merge(run: CoordinatorRun, reason: str) -> Sequence[Draft]:
     """Nothing was moved, and may be tried again: the gate opens once more."""
     plan, _ = merging(run)
@@ -297,7 +304,7 @@ def fail_merge(run: CoordinatorRun, conflicting_paths: Sequence[str], onto: Comm
 
 
 def complete_merge(run: CoordinatorRun, commit: str) -> Sequence[Draft]:
-    """The originating branch holds the work, so the run has reached its goal."""
+    """The originating branch, or the new one, holds the work, so the run has reached its goal."""
     plan, assembly = merging(run)
     scribe = WorkflowStep(
         step="scribe", status="skipped", label="Scribe", message=Text("This project has no scribe agent.")
@@ -305,8 +312,9 @@ def complete_merge(run: CoordinatorRun, commit: str) -> Sequence[Draft]:
     completed = AssemblyCompleted(
         work_plan_id=plan.work_plan_id, integration_branch=assembly.branch, commit_hash=commit
     )
+    branch = run.delivery.branch_of(run.run_id) if run.delivery.mode != "merge" else None
     return (
-        run.coordinator(MergeCompleted(work_plan_id=plan.work_plan_id, commit_hash=commit)),
+        run.coordinator(MergeCompleted(work_plan_id=plan.work_plan_id, commit_hash=commit, branch=branch)),
         run.coordinator(scribe),
         *close_all(run, "expired", "The run has reached its goal."),
         run.coordinator(completed),

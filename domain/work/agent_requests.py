@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from ..event import Draft, Text
+from ..facts.agent_output import ToolLocation
 from ..facts.asking import (
     ALWAYS,
     AnswerDelivered,
@@ -42,6 +43,9 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     #: The command, if the tool runs one in a shell.
     command: str | None = None
     url: str | None = None
+    call_id: str | None = None
+    kind: str | None = None
+    locations: tuple[ToolLocation, ...] = ()
 
 
 class RequestUnknown(NotFound):
@@ -74,6 +78,9 @@ def ask_tool(run: CoordinatorRun, child_run_id: str, call: ToolCall) -> tuple[st
         tool_key=tool,
         url=Text(call.url) if call.url else None,
         intention=Text(call.tool_input[:MAX_SHOWN]),
+        call_id=call.call_id,
+        kind=call.kind,
+        locations=call.locations,
     )
     source = granted(run, child, grant, tool)
     if source is not None:

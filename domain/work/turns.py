@@ -26,10 +26,12 @@ from ..facts.line import in_the_work
 from ..facts.run import CoordinatorRun
 from ..facts.work_plan import Subtask, SubtaskRunning, step
 from ..git import Commit
+from ..projects.project import Project
 from ..rejected import Rejected
 from ..steering.expiry import expire_requests
 from ..steering.follow import feedback_rounds, moved
-from . import prompts
+from . import budget, prompts
+from .budget import NO_PROJECT
 from .what_happened import Said
 
 MAX_MESSAGE_CHARACTERS = 2_000
@@ -97,11 +99,12 @@ def open_session(
     return (run.on_child(child_run_id, opened),)
 
 
-def open_turn(run: CoordinatorRun, child_run_id: str) -> Sequence[Draft]:
+def open_turn(run: CoordinatorRun, child_run_id: str, project: Project = NO_PROJECT) -> Sequence[Draft]:
     """
     Decide what the agent is asked next; nothing when nothing is left to ask, or while the child is paused.
 
-    The turn carries every directive that waits for this child, in the order of their receipt, each for the only time.
+    The turn carries every directive that waits for this child, in the order of their receipt, each for the only time. Where
+    the budget of the run or of its project is used up no turn begins, and that is said in its place, once.
     """
     child, subtask = child_at_work(run, child_run_id)
     if child.head is None:
@@ -109,8 +112,10 @@ def open_turn(run: CoordinatorRun, child_run_id: str) -> Sequence[Draft]:
     waiting = [directive for directive in run.open_for(child_run_id) if directive.waits_for(child_run_id)]
     # An agent that has not even begun its task is asked for it again, whatever became of what was said to it.
     told = child.turn is not None and child.briefed and not child.rebuilt
-    if child.status in ("pausing", "paused") or (told and not waiting):
+    if child.status in ("pausing", "paused") or (told and not waiting) or run.out_of is not None:
         return ()
+    if reached := budget.may_begin(run, project):
+        return reached
     number = child.turn.number + 1 if child.turn else 1
     turn_id = str(uuid5(NAMESPACE_OID, f"{child_run_id}/turn/{number}"))
     prompt, tells = _prompt(run, child, subtask, turn_id, waiting)

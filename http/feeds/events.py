@@ -11,7 +11,7 @@ from msgspec import Meta
 from ...application.ports.log import EventLog, Undecodable
 from ...domain.event import Fact
 from ...domain.rejected import NotFound
-from ...projections.timeline import LogEntry, TimelineEntry, log_entry, timeline_entry
+from ...projections.feeds.timeline import LogEntry, TimelineEntry, log_entry, timeline_entry
 from ..request.one_run import run_row
 from ..request.problems import refusals
 from ..request.reading import MAX_PAGE, Reads, only_once

@@ -5,8 +5,8 @@ from typing import NamedTuple, Protocol
 
 from ...domain.facts.child_run import ENDED
 from ...domain.runs.retry import RETRYABLE
-from ...projections import server_sent_events
-from ...projections.timeline import may_end
+from ...projections.feeds import server_sent_events
+from ...projections.feeds.timeline import may_end
 from ..request.access import Access, RunPlace
 from ..request.given import FeedFrame, Principal, Services
 from .events import read_on

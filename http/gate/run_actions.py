@@ -47,10 +47,12 @@ class DecidedBody(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     merge_result: str | None = None
     conflicting_files: Sequence[str] | UnsetType = UNSET
+    #: The new branch that the work went onto, where it was not merged into the originating one.
+    delivered_to: str | UnsetType = UNSET
 
 
 class MergeWasBlocked(RepositoryDirty):
-    """The originating branch could not be moved, so nothing was: the gate is open again."""
+    """The originating branch could not be moved, or the new one not be made, so nothing was: the gate is open again."""
 
 
 class BaseHasMoved(Rejected):
@@ -164,7 +166,13 @@ def _outcome(log: EventLog, run: CoordinatorRun, data: ReviewRequest) -> Decided
         return DecidedBody(run_id=run.run_id, status="declined")
     if run.status == "completed":
         merged = run.assembly.merge.new if run.assembly and run.assembly.merge else ""
-        return DecidedBody(run_id=run.run_id, status="merged", merge_result=f"merged:{merged}")
+        is_new = run.delivery.mode != "merge"
+        return DecidedBody(
+            run_id=run.run_id,
+            status="merged",
+            merge_result=f"merged:{merged}",
+            delivered_to=run.delivery.branch_of(run.run_id) if is_new else UNSET,
+        )
     if run.status == "merge_failed":
         failed = _failure(log, run)
         return DecidedBody(

@@ -21,8 +21,12 @@ from ...domain.facts.gates import DEFAULT_BUILD_SECONDS, GateSpec
 from ...domain.projects.project import CreateProject, ProjectCreated
 from ...domain.rejected import Invalid, ProjectNotFound
 from ...projections import project_view, run_list
+from ...projections.delivery import delivery_view
 from ...projections.project_view import ProjectView
 from ...projections.run_list import RunSummary
+from ...projections.usage import budget_view
+from ..request.budgets import BudgetRequest, budget_of
+from ..request.deliveries import DeliveryRequest, delivery_of
 from ..request.field_types import ModelId
 from ..request.idempotency import Asking, Asks, Command
 from ..request.problems import refusals
@@ -51,6 +55,12 @@ class ProjectRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Meta(description="The agents, by model id, that review assembled work before a person is asked."),
     ] = None
     build_test: BuildTest | None = None
+    budget: Annotated[
+        BudgetRequest | None, Meta(description="What the agents of all its runs may use together; null: no limit.")
+    ] = None
+    deliver: Annotated[DeliveryRequest | None, Meta(description="Where the work of its runs goes that do not say.")] = (
+        None
+    )
     #: These belong to features that this service does not have; only null is accepted.
     repository_selection_code: str | None = None
     blueprint_id: str | None = None
@@ -88,6 +98,8 @@ def create_project(data: JSONBody[ProjectRequest], asking: Asks) -> Response[byt
         default_model_github_copilot=data.default_model_github_copilot,
         default_model_microsoft_foundry=data.default_model_microsoft_foundry,
         gates=_gates(data, asking.services.agents),
+        budget=budget_of(data.budget),
+        delivery=delivery_of(data.deliver),
     )
 
     def carry_out(command: Command) -> Any:
@@ -159,6 +171,8 @@ def _created(draft: Draft, command: Command) -> ProjectView:
         default_provider=event.default_provider,
         default_model_github_copilot=event.default_model_github_copilot,
         default_model_microsoft_foundry=event.default_model_microsoft_foundry,
+        budget=budget_view(event.budget) or msgspec.UNSET,
+        deliver=delivery_view(event.delivery) if event.delivery else msgspec.UNSET,
         created_at=at,
         updated_at=at,
     )

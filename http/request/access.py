@@ -113,7 +113,8 @@ class Access:
         try:
             if fact.root is not None:
                 return principal.user in self.known(self.place(fact.root).project_id).roles
-            kind, _, project_id = fact.stream.partition("/")
+            kind, _, rest = fact.stream.partition("/")
+            project_id = rest.partition("/")[0]
             return kind != "project" or principal.user in self.known(project_id).roles
         except (InvalidRunId, RunNotFound, ProjectNotFound, Undecodable):
             return False

@@ -14,6 +14,8 @@ from ...domain.rejected import Invalid
 from ...domain.runs.orchestration import StartRun
 from ...domain.runs.planning import ProposedSubtask
 from ..request.access import InvalidProjectId, is_uuid
+from ..request.budgets import BudgetRequest, budget_of
+from ..request.deliveries import DeliveryRequest, delivery_of
 from ..request.field_types import ModelId
 from ..request.idempotency import Asks, Command
 from ..request.problems import refusals
@@ -48,6 +50,12 @@ class OrchestrationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=T
         ]
         | None
     ) = None
+    budget: Annotated[
+        BudgetRequest | None, Meta(description="What its agents may use; null: as much as they like.")
+    ] = None
+    deliver: Annotated[
+        DeliveryRequest | None, Meta(description="Where its approved work goes; null: where the project's goes.")
+    ] = None
 
 
 class RunStartedBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +91,8 @@ def start_run(project_id: FromPath[str], data: JSONBody[OrchestrationRequest], a
         autopilot=data.autopilot,
         max_steering_iterations=data.max_steering_iterations,
         base_branch=data.base_branch,
+        budget=budget_of(data.budget),
+        delivery=delivery_of(data.deliver),
     )
 
     def carry_out(command: Command) -> Any:

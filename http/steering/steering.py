@@ -18,7 +18,7 @@ from ...domain.facts.directive import DirectiveMoved, SteeringDirective, TargetS
 from ...domain.facts.run import CoordinatorRun
 from ...domain.rejected import Forbidden, Invalid
 from ...domain.steering.steering import DirectiveNotFound, SteeringInvalid, SteerRun
-from ...projections.timeline import frame
+from ...projections.feeds.timeline import frame
 from ..request.access import RunPlace
 from ..request.decided import telling_the_winner
 from ..request.etags import IfMatch, check

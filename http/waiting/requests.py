@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from ...projections.money import micros, money
 from ...projections.one_line import in_one_line
 from ...projections.waiting import LostPart, WaitingDetail, WaitingItem, WaitingRun
 
@@ -40,7 +41,8 @@ def _requests(row: WaitingRun, item: WaitingItem) -> Iterator[tuple[str, dict[st
         case "gate":
             seen = {"tree_hash": detail.tree_hash}
             review = f"{run}/assembly/review"
-            yield review, {"approved": True, **seen}, f"approve exactly this tree, and merge it into {row.branch}"
+            lands = f"merge it into {row.branch}" if row.delivered_to is None else f"put it onto {row.delivered_to}"
+            yield review, {"approved": True, **seen}, f"approve exactly this tree, and {lands}"
             again = {"approved": False, "request_changes": True, "feedback": "", **seen}
             yield review, again, "ask for changes: say in `feedback` which"
             yield review, {"approved": False, **seen}, "decline it: nothing is merged, and the run ends"
@@ -64,6 +66,18 @@ def _requests(row: WaitingRun, item: WaitingItem) -> Iterator[tuple[str, dict[st
             resolve = f"{run}/steering/{detail.directive_id}/resolve"
             yield resolve, {"action": "retry"}, "try it again"
             yield resolve, {"action": "abandon"}, "give it up"
+        case "budget":
+            limit = detail.limit or ""
+            of = run if detail.limit_of == "run" else f"/api/projects/{row.project_id}"
+            if detail.reason == "reached":
+                more = _twice(detail)
+                yield (
+                    f"{of}/budget",
+                    {limit: more},
+                    f"let them use more: say in `{limit}` how much in all",
+                )
+            yield f"{of}/budget", {limit: None}, f"let them go on without a limit of {limit}"
+            yield f"{run}/cancel", None, "stop the run"
         case "blocked":
             redirect = {"kind": "redirect", "instruction": ""}
             yield f"{run}/steer", redirect, "have the parts without a result done again: say in `instruction` how"
@@ -72,6 +86,13 @@ def _requests(row: WaitingRun, item: WaitingItem) -> Iterator[tuple[str, dict[st
                 None,
                 "stop the run; tried again it is a new one that goes on from what was committed",
             )
+
+
+def _twice(detail: WaitingDetail) -> int | str:
+    """Return twice what is allowed, in the form of the request: a proposal."""
+    if detail.limit == "money":
+        return money(2 * micros(detail.allowed or "0"))
+    return 2 * int(detail.allowed or "0")
 
 
 def summary_of(row: WaitingRun, item: WaitingItem) -> str:
@@ -93,12 +114,26 @@ def summary_of(row: WaitingRun, item: WaitingItem) -> str:
             return f"The agent asks: {in_one_line(detail.question, MAX_WORDS)}"
         case "needs_attention":
             return f"A correction ({detail.verb}) could not be carried out: {detail.reason or 'it failed too often'}."
+        case "budget":
+            return _budget(detail)
         case "blocked" if detail.effect is not None:
             return f"{detail.effect} fails time and again ({detail.reason}): {in_one_line(detail.message, MAX_WORDS)}"
         case "blocked":
             lost = [_lost(part) for part in detail.parts[:MAX_NAMED]]
             more = [f"and {len(detail.parts) - MAX_NAMED} more"] if len(detail.parts) > MAX_NAMED else []
             return " ".join([f"The plan stands still ({detail.reason}).", *lost, *more])
+
+
+def _budget(detail: WaitingDetail) -> str:
+    whose, unit = f"the {detail.limit_of}'s budget", detail.currency if detail.limit == "money" else detail.limit
+    match detail.reason:
+        case "not_reported":
+            what = "what it costs" if detail.limit == "money" else "how many tokens it uses"
+            return f"No new turn begins: {whose} limits {detail.limit}, and {detail.model_id} does not report {what}."
+        case "other_currency":
+            return f"No new turn begins: {whose} is in another currency than the agent's report ({detail.currency})."
+        case _:
+            return f"No new turn begins: {detail.spent} of {detail.allowed} {unit} of {whose} are used."
 
 
 def _gate(row: WaitingRun, detail: WaitingDetail) -> str:

@@ -32,6 +32,14 @@ def _gist(topic: str, payload: Mapping[str, Any]) -> str:
             return _cut(f"{payload.get('kind')} waits for {who}: {payload.get('errorCode')}: {payload.get('message')}")
         case "coordinator.effect_released":
             return _cut(f"{payload.get('kind')} {payload.get('errorCode')}: {payload.get('reason')}")
+        case "run.budget_reached":
+            return _cut(f"{payload.get('scope')}'s {payload.get('limit')}: {payload.get('reason')}")
+        case "agent.plan":
+            entries = payload.get("entries", ())
+            done = sum(entry.get("status") == "completed" for entry in entries)
+            return f"{done} of {len(entries)} steps done"
+        case "agent.turn.usage":
+            return f"{payload.get('inputTokens')} tokens in, {payload.get('outputTokens')} out"
         case "run.failed":
             return _cut(f"{payload.get('errorCode')}: {payload.get('message')}", MAX_CAUSE)
         case "subtask.failed":

@@ -31,6 +31,7 @@ MAY_WAIT = frozenset(
         "coordinator.effect_held",
         "coordinator.outcome_spec",
         "coordinator.steering",
+        "run.budget_reached",
     }
 )
 #: With what something begins to wait, so that whoever answers it is shown what came of that, and not all before.
@@ -38,6 +39,7 @@ BEGINS_WITH = {
     "gate": "coordinator.assembly_review_requested",
     "outcome_spec": "coordinator.outcome_spec",
     "blocked": "coordinator.assembly_blocked",
+    "budget": "run.budget_reached",
 }
 MOST_EVENTS = 1_000
 
@@ -111,6 +113,9 @@ def conclusion(run: dict[str, Any], code: int) -> str:
     match code:
         case 0:
             commit = run.get("merged_commit_hash")
+            deliver: dict[str, Any] = run.get("deliver") or {}
+            if commit and deliver.get("mode") == "branch":
+                return f"on the new branch {deliver['branch']}: {commit}"
             return f"merged into {run['originating_branch']}: {commit}" if commit else str(run["status"])
         case 8:
             return "waits for you"

@@ -8,6 +8,7 @@ import click
 from ..output import plain, print_json, print_table
 from ..refused import Refused
 from ..settings import client_options, read_connection
+from .budgets import budget_in_words, usage_in_words
 from .client import Client
 from .finding import find_run, run_path, waiting_items
 from .screen import coloured, show_long
@@ -60,6 +61,12 @@ def _print_run(run: Mapping[str, Any]) -> None:
     for held in run.get("held", ()):
         words = f"{held['kind']} waits for {held['waits_for']} since {held['since']}: {held['error_code']}"
         click.echo(f"{'held':<26} {plain(words)}")
+    if usage := run.get("usage"):
+        click.echo(f"{'used':<26} {plain(usage_in_words(usage))}")
+    if budget := run.get("budget"):
+        click.echo(f"{'budget':<26} {plain(budget_in_words(budget))}")
+    if (deliver := run.get("deliver")) and deliver["mode"] != "merge":
+        click.echo(f"{'deliver':<26} {plain('onto the new branch ' + str(deliver['branch']))}")
     if error := run.get("error"):
         words = f"{error['errorCode']}: {error['message']}"
         click.echo(f"{'error':<26} {plain(words)}")

@@ -66,6 +66,10 @@ def answers_to(item: Mapping[str, Any]) -> Iterator[str]:
             yield f"steersman deny {item_id}"
         case "question":
             yield f'steersman answer {item_id} "…"'
+        case "budget":
+            of = " --of-project" if item["detail"].get("limit_of") == "project" else ""
+            yield f"steersman budget {run}{of} --{item['detail']['limit']} …"
+            yield f"steersman cancel {run}"
         case "blocked":
             yield f'steersman retry {run} "…"'
             yield f"steersman cancel {run}"

@@ -11,6 +11,7 @@ import msgspec
 from ..output import note, plain, print_json
 from ..refused import Refused, RefusedByService
 from ..settings import client_options, read_connection
+from .budgets import budget_of
 from .client import Client, path_part
 from .following import wait_for
 
@@ -39,6 +40,16 @@ MAX_NAME = 200
     help="A JSON file with the parts of the goal, - for standard input; without it the planner makes them.",
 )
 @click.option("--define", is_flag=True, help="Have what the goal means written down, and confirmed by you, first.")
+@click.option(
+    "--deliver",
+    type=click.Choice(["merge", "branch", "push"]),
+    help="Where approved work goes [default: the project's, else merge].",
+)
+@click.option("--deliver-branch", help="The new branch that it goes onto [default: one named after the run].")
+@click.option("--budget-tokens", type=click.IntRange(1), help="How many tokens its agents may use.")
+@click.option("--budget-money", help="What its agents may cost, such as 2.50 (USD) or 2.50EUR.")
+@click.option("--budget-turns", type=click.IntRange(1), help="How many turns its agents may take.")
+@click.option("--budget-minutes", type=click.IntRange(1), help="How many minutes its agents may work, added up.")
 @click.option("--wait", is_flag=True, help="Follow the run to where it waits for you, or to its end.")
 @click.option("--key", help="The key of a start whose outcome was unknown: it is carried out once.")
 @client_options
@@ -50,6 +61,12 @@ def command(
     agent: str | None,
     plan_file: Any,
     define: bool,
+    deliver: str | None,
+    deliver_branch: str | None,
+    budget_tokens: int | None,
+    budget_money: str | None,
+    budget_turns: int | None,
+    budget_minutes: int | None,
     wait: bool,
     key: str | None,
     as_json: bool,
@@ -66,6 +83,10 @@ def command(
         body["modelId"] = agent
     if base is not None:
         body["base_branch"] = base
+    if deliver is not None or deliver_branch is not None:
+        body["deliver"] = {"mode": deliver or "branch", "branch": deliver_branch}
+    if budget := budget_of(budget_tokens, budget_money, budget_turns, budget_minutes):
+        body["budget"] = budget
     with Client(read_connection()) as client:
         project_id = project or _project_of(client, _repository(repo))
         _have_team(client, project_id)

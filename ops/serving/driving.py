@@ -119,6 +119,7 @@ class Driving:
                     self._settings.stall_seconds,
                     self.tenure,
                     self._settings.turn_output_mib * MIB,
+                    names_approver=self._settings.approved_by,
                 )
                 driver = self.driver = Driver(
                     shop,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import msgspec
 import psycopg
 import structlog
 from litestar import Litestar
@@ -250,6 +251,8 @@ def _git(settings: Settings, box: Box) -> Callable[[MayMove], GitRepositories]:
     """Return what makes the git of this installation, for one who may be asked whether files and refs may be moved."""
     limits = CommitLimits(file_bytes=settings.max_file_mib * MIB, commit_bytes=settings.max_commit_mib * MIB)
     allowed = GitSettings(rules=Rules(roots=settings.repositories), limits=limits)
+    if settings.commit_author is not None:
+        allowed = msgspec.structs.replace(allowed, author=settings.commit_author.encode())
     return lambda may_move: GitRepositories(settings.data / "scratch", box, may_move, allowed)
 
 

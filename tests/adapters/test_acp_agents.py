@@ -307,6 +307,64 @@ def test_the_chunks_of_a_message_are_one_and_messages_are_apart(open_agent: Any)
     assert open_agent(body).prompt("go", Recorder()).message == "one message\nanother"
 
 
+def test_what_an_agent_says_late_of_a_call_its_plan_and_what_it_used_is_told(open_agent: Any) -> None:
+    """As OpenCode does it: the input of a call in a later update, the file's name as the title of what is asked."""
+    body = (
+        "hello()\nnew()\nturn = recv()\n"
+        "def update(which, **fields):\n"
+        "    send(method='session/update', params={'sessionId': 's1', 'update': {'sessionUpdate': which, **fields}})\n"
+        "update('plan', entries=[{'content': 'Write it', 'priority': 'high', 'status': 'in_progress'}])\n"
+        "update('tool_call', toolCallId='c', title='write', kind='edit', status='pending', rawInput={})\n"
+        "late = dict(toolCallId='c', status='in_progress', title='/w/a.txt', rawInput={'path': 'a.txt'})\n"
+        "update('tool_call_update', **late, locations=[{'path': '/w/a.txt', 'line': 3}])\n"
+        "update('tool_call_update', **late)\n"
+        "asked = {'sessionId': 's1', 'toolCall': {'toolCallId': 'c', 'title': '/w/a.txt'}, 'options': [\n"
+        "    {'optionId': 'y', 'name': 'Yes', 'kind': 'allow_once'}]}\n"
+        "send(id='q', method='session/request_permission', params=asked)\nrecv()\n"
+        "diff = {'type': 'diff', 'path': '/w/a.txt', 'newText': 'hi'}\n"
+        "update('tool_call_update', toolCallId='c', status='completed', content=[diff])\n"
+        "update('usage_update', used=5000, size=200000, cost={'amount': 0.0125, 'currency': 'usd'})\n"
+        "usage = {'inputTokens': 10, 'outputTokens': 5, 'totalTokens': 18, 'cachedReadTokens': 2, 'thoughtTokens': 1}\n"
+        "send(id=turn['id'], result={'stopReason': 'end_turn', 'usage': usage})\nrecv()\n"
+    )
+    observer = Recorder()
+    assert open_agent(body).prompt("go", observer).stop_reason == "end_turn"
+    kinds = [update.kind for update in observer.updates]
+    assert kinds == ["plan", "tool_call", "tool_update", "tool_result", "usage", "usage"]
+    plan, begun, late, result, cost, tokens = observer.updates
+    assert [(step.content, step.status, step.priority) for step in plan.plan] == [("Write it", "in_progress", "high")]
+    assert (begun.title, begun.text, begun.call_kind) == ("write", "{}", "edit")
+    assert (late.call_id, late.title, late.text) == ("c", "/w/a.txt", '{"path": "a.txt"}')
+    assert [(at.path, at.line) for at in late.locations] == [("/w/a.txt", 3)]
+    (asked,) = observer.asked
+    assert (asked.tool_name, asked.tool_input, asked.kind, asked.call_id) == ("write", '{"path": "a.txt"}', "edit", "c")
+    assert [at.path for at in asked.locations] == ["/w/a.txt"]
+    assert [(diff.path, diff.old, diff.new) for diff in result.diffs] == [("/w/a.txt", None, "hi")]
+    assert (cost.session_cost_micros, cost.currency, cost.context_tokens, cost.input_tokens) == (
+        12_500,
+        "USD",
+        5000,
+        None,
+    )
+    assert (tokens.input_tokens, tokens.output_tokens, tokens.total_tokens) == (10, 5, 18)
+    assert (tokens.cached_read_tokens, tokens.cached_write_tokens, tokens.thought_tokens) == (2, None, 1)
+
+
+@pytest.mark.parametrize(
+    "cost", ["{'amount': -1, 'currency': 'USD'}", "{'amount': 1e300, 'currency': 'USD'}", "'much'"]
+)
+def test_a_cost_that_is_none_is_none(open_agent: Any, cost: str) -> None:
+    body = (
+        "hello()\nnew()\nturn = recv()\n"
+        "send(method='session/update', params={'sessionId': 's1', 'update':\n"
+        f"    {{'sessionUpdate': 'usage_update', 'used': 1, 'size': 2, 'cost': {cost}}}}})\n"
+        "send(id=turn['id'], result={'stopReason': 'end_turn', 'usage': 'plenty'})\nrecv()\n"
+    )
+    observer = Recorder()
+    assert open_agent(body).prompt("go", observer).stop_reason == "end_turn"
+    assert [update.session_cost_micros for update in observer.updates] in ([None], [])
+
+
 # Floods
 
 

@@ -224,6 +224,12 @@ class MemoryGit:
                 meets=tuple(sorted(meets)),
             )
 
+    def seal(self, repository: Path, run_id: str, onto: str, approved: Commit, at: datetime, message: str) -> str:
+        with self._lock:
+            made = self._commit(self.files(approved.commit), (onto, approved.commit), f"{at} {message}")
+            self.messages[made.commit] = message
+            return made.commit
+
     def merge(self, repository: Path, branch: str, old: str, new: str) -> MergeOutcome:
         with self._lock:
             if self.branches[branch] not in (old, new):
@@ -234,6 +240,9 @@ class MemoryGit:
     def changed_files(self, repository: Path, base: str, head: str) -> Sequence[ChangedFile]:
         paths = sorted(_changed(self.files(base), self.files(head)))
         return [ChangedFile(path=path, status="modified", added_lines=1, removed_lines=0) for path in paths]
+
+    def diff(self, repository: Path, base: str, head: str, limit_bytes: int) -> str:
+        return f"{base}..{head}"[:limit_bytes]
 
     def _commit(self, files: Files, parents: tuple[str, ...], message: str) -> Commit:
         tree = _digest(sorted(files.items()))
@@ -449,10 +458,12 @@ class TickingClock:
 
     def __init__(self) -> None:
         self._ticks = 0
+        #: What has gone by meanwhile.
+        self.gone_by = timedelta()
 
     def now(self) -> datetime:
         self._ticks += 1
-        return datetime(2026, 6, 7, 21, 9, 45, tzinfo=UTC) + timedelta(seconds=self._ticks)
+        return datetime(2026, 6, 7, 21, 9, 45, tzinfo=UTC) + timedelta(seconds=self._ticks) + self.gone_by
 
 
 class FaultyLog:

@@ -21,8 +21,11 @@ from steersman.application.writer.caller import Caller
 from steersman.application.writer.run_log import RunLog
 from steersman.domain.event import Event, Fact
 from steersman.domain.facts.child_run import ChildRun
+from steersman.domain.facts.delivery import Delivery
 from steersman.domain.facts.directive import SteeringDirective
+from steersman.domain.facts.gates import GateSpec
 from steersman.domain.facts.run import CoordinatorRun
+from steersman.domain.facts.spending import Budget
 from steersman.domain.git import Commit
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.domain.process.dispatch import advance
@@ -115,9 +118,18 @@ class Service:
             self.log.append(by().append([draft], {draft.stream: version}, self.clock.now()))
         self.log.appends = 0
 
-    def start(self, *plan: ProposedSubtask, model_id: str = "rehearsal", run_id: str = "r") -> None:
+    def start(
+        self,
+        *plan: ProposedSubtask,
+        model_id: str = "rehearsal",
+        run_id: str = "r",
+        budget: Budget | None = None,
+        delivery: Delivery | None = None,
+        gates: tuple[GateSpec, ...] = (),
+    ) -> None:
         """Give the team a goal."""
         project = replay(self.log.read_stream("project/p"))
+        project = msgspec.structs.replace(project, gates=gates or project.gates)
         command = StartRun(
             run_id=run_id,
             work_plan_id=f"plan of {run_id}",
@@ -125,6 +137,8 @@ class Service:
             user="alice",
             model_id=model_id,
             plan=plan or None,
+            budget=budget,
+            delivery=delivery,
         )
         base: Commit = self.git.tip(Path("/srv/shop"), "main")
         models = {member.name: model_id for member in project.team}

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from steersman.application.driving import advancing
 from steersman.application.driving.advancing import Advancing
+from steersman.application.effects import workshop
 from steersman.domain.facts.directive import SteeringReceived
 from steersman.tests.application.service import Service, part
 
@@ -27,7 +27,7 @@ def test_who_could_take_over_is_known_without_reading_the_log_while_its_head_is_
     def read(*_: Any) -> Any:
         raise AssertionError("the log was read")
 
-    monkeypatch.setattr(advancing, "load_project", read)
+    monkeypatch.setattr(workshop, "load_project", read)
     service.request_changes("d")
     assert service.directive("d").action is not None
     (received,) = (fact for fact in service.facts if isinstance(fact.event, SteeringReceived))
@@ -41,4 +41,4 @@ def test_a_project_that_is_not_kept_is_read() -> None:
     service.runs.states.settle(None)
     run = service.run
     assert not service.runs.states.project("p").team
-    assert Advancing(service.shop)._team(run)  # pyright: ignore[reportPrivateUsage]
+    assert service.shop.project(run).team

@@ -10,9 +10,10 @@ from typing import TypeVar
 
 import pytest
 
-from steersman.adapters.git.repositories import GitRepositories
+from steersman.adapters.git.repositories import GitRepositories, GitSettings
 from steersman.adapters.processes.bubblewrap import find_box
 from steersman.application.ports.git import Contribution, GitConflict, Repositories, RepositoryUnusable
+from steersman.domain.git import Commit
 
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 T = TypeVar("T")
@@ -207,3 +208,42 @@ def test_a_conflict_moves_nothing(repositories: Repositories, repository: Path) 
     with pytest.raises(GitConflict):
         repositories.point_branch(repository, "main", "0" * 39 + "1", base[::-1])
     assert git(repository, "rev-parse", "main") == base
+
+
+def test_what_was_approved_is_sealed_in_a_commit_of_the_same_tree_that_no_branch_moves_for(
+    repositories: Repositories, repository: Path, tmp_path: Path
+) -> None:
+    base, place = repositories.inspect(repository).tip, tmp_path / "places" / "run"
+    repositories.make_workplace(repository, place, base.commit)
+    (place / "new.txt").write_text("new\n")
+    approved = repositories.commit_workplace(repository, place, base.commit, AT, "Work")
+    sealed = twice(lambda: repositories.seal(repository, "run", base.commit, approved, AT, "Merge\n\nApproved-by: al"))
+    assert git(repository, "rev-parse", f"{sealed}^{{tree}}") == approved.tree
+    assert git(repository, "rev-parse", f"{sealed}^@").split() == [base.commit, approved.commit]
+    assert git(repository, "log", "-1", "--format=%(trailers:key=Approved-by,valueonly)", sealed).strip() == "al"
+    assert repositories.tip(repository, "main") == base
+    assert git(repository, "for-each-ref", "--format=%(objectname)", "refs/steersman/merged/run") == sealed
+    twice(lambda: repositories.point_branch(repository, "feature/new", None, sealed))
+    with pytest.raises(GitConflict):
+        repositories.point_branch(repository, "feature/new", None, base.commit)
+    repositories.remove_merged(repository, "run")
+    assert git(repository, "rev-parse", "feature/new") == sealed
+
+
+def test_every_commit_has_the_author_that_the_installation_names(repository: Path, tmp_path: Path) -> None:
+    settings = GitSettings(author=b"Ada L. <ada@example.org>")
+    named = GitRepositories(tmp_path / "scratch", settings=settings)
+    base, made = named.inspect(repository).tip, list[Contribution]()
+    for number in (1, 2):
+        place = tmp_path / "places" / f"run{number}"
+        named.make_workplace(repository, place, base.commit)
+        (place / f"{number}.txt").write_text("new\n")
+        commit = named.commit_workplace(repository, place, base.commit, AT, "Work")
+        made.append(Contribution(subtask_id=number, branch=f"steersman/run{number}", commit=commit.commit))
+    assembled = named.integrate(repository, "run", base.commit, made, AT, "Assemble")
+    whole = Commit(commit=assembled.commit, tree=assembled.tree)
+    sealed = named.seal(repository, "run", base.commit, whole, AT, "Merge")
+    for commit in (made[0].commit, assembled.commit, sealed):
+        assert git(repository, "log", "-1", "--format=%an <%ae>|%cn <%ce>", commit) == (
+            "Ada L. <ada@example.org>|Ada L. <ada@example.org>"
+        )

@@ -115,6 +115,24 @@ def test_changes_are_asked_for_and_what_comes_of_them_is_declined(person: Person
     assert "a.txt" not in person.repository.files
 
 
+def test_work_goes_onto_a_new_branch_once_the_budget_is_raised_that_it_waited_for(person: Person) -> None:
+    used = {"usage": {"input": 80, "output": 20, "cost": 0.25}}
+    parts = (part("one", used, write("a.txt", "a\n")), part("two", used, write("b.txt", "b\n"), needs=(0,)))
+    more = ("--deliver", "branch", "--deliver-branch", "feature/sea", "--budget-money", "0.25", "--budget-minutes", 60)
+    run = person.runs(*parts, more=more)["run_id"]
+    assert person.waits(run) == ["budget"]
+    assert f"steersman budget {run} --money" in person.says("waiting", run)
+    told = person.says("show", run)
+    assert "100 in all" in told
+    assert "0.25 USD" in told
+    assert "may use: 60 minutes, 1.00 USD" in person.says("budget", run, "--money", "1.00")
+    wait_until(lambda: person.waits(run) == ["gate"], "the other part is done")
+    assert "on the new branch feature/sea" in person.says("approve", run, "--wait")
+    assert person.repository.git("show", "feature/sea:b.txt") == "b"
+    assert set(person.repository.files) == {"README.md"}
+    assert person.repository.git("rev-parse", "main") == person.repository.git("merge-base", "main", "feature/sea")
+
+
 def test_what_a_goal_means_is_confirmed_with_the_same_word(person: Person) -> None:
     run = person.runs(more=("--define",))
     assert person.waits() == ["outcome_spec"]

@@ -33,3 +33,13 @@ def test_an_orchestration_merges_a_file_that_opencode_wrote(opencode: Service, r
     api.review(run_id, approved=True)
     api.until(run_id, "coordinator.assembly_completed")
     assert repository.files["hello.txt"] == "hello from opencode"
+    settled = api.get(f"/api/runs/{run_id}")
+    assert settled["usage"]["input_tokens"] > 0
+    assert settled["usage"]["output_tokens"] > 0
+    assert [cost["currency"] for cost in settled["usage"]["costs"]] == ["USD"]
+    (child,) = api.get(f"/api/runs/{run_id}/children")
+    (turn,) = api.get(f"/api/runs/{child['childRunId']}/turns")
+    (call,) = turn["tool_calls"]
+    assert (call["tool_name"], call["kind"], call["state"]) != ("", "", "called")
+    assert "hello from opencode" in call["arguments"]
+    assert [Path(at["path"]).name for at in call["locations"]] == ["hello.txt"]

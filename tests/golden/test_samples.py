@@ -68,9 +68,11 @@ def test_the_topics_of_output_are_those_of_the_samples() -> None:
     assert output == {
         "agent.intent",
         "agent.message.delta",
+        "agent.plan",
         "agent.turn.usage",
         "run.output_truncated",
         "tool.call",
+        "tool.call.update",
         "tool.error",
         "tool.output",
         "tool.result",

@@ -177,6 +177,10 @@ class Story:
     def to_gate(self, *conflicts: ConflictAutoResolved) -> Commit:
         """Start a run and take it to its human gate; return what stands there."""
         self.start()
+        return self.take_to_gate(*conflicts)
+
+    def take_to_gate(self, *conflicts: ConflictAutoResolved) -> Commit:
+        """Take a run that was started to its human gate; return what stands there."""
         self.advance()
         self.work(1)
         self.advance()

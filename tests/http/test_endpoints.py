@@ -20,7 +20,17 @@ SERVED = [row for row in TABLE if "answers" in row]
 #: Of the metrics those two that ask for no token, /health and /api/health, have tests of their own.
 NAMED = {"runs": 25, "coordinator": 12, "projects": 16, "metrics": 12, "sandbox": 2}
 #: Our own additions to these groups; they are described by the schema and told apart here.
-OURS = {"/audit", "/explain", "/steering", "/steering/{directive}", "/steering/{directive}/resolve"}
+OURS = {
+    "/api/projects/{project_id}/budget",
+    "/api/projects/{project_id}/delivery",
+    "/audit",
+    "/budget",
+    "/explain",
+    "/steering",
+    "/steering/{directive}",
+    "/steering/{directive}/resolve",
+    "/turns",
+}
 
 
 def name(row: dict[str, Any]) -> str:

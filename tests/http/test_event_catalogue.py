@@ -10,7 +10,7 @@ from jsonschema_rs import validator_for
 from steersman.domain.event import Event
 from steersman.domain.kinds.catalogue import CATALOGUE
 from steersman.http.event_catalogue import CATALOGUE_NAME, event_schemas
-from steersman.projections.timeline import timeline_entry
+from steersman.projections.feeds.timeline import timeline_entry
 from steersman.tests.golden.samples import newest
 from steersman.tests.golden.test_samples import decoded
 

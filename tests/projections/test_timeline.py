@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from steersman.domain.event import Fact, Unknown
-from steersman.projections.timeline import frame, log_frame, may_end, timeline_entry
+from steersman.projections.feeds.timeline import frame, log_frame, may_end, timeline_entry
 
 if TYPE_CHECKING:
     from .conftest import History

@@ -1,6 +1,6 @@
 """A frame as the bytes that go over the wire, the same for whoever sends it."""
 
-from ..domain.event import Fact
+from ...domain.event import Fact
 from .timeline import Frame, frame, log_frame
 
 

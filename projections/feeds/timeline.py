@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from ..domain.event import Fact, Unknown, map_texts
-from ..domain.facts import assembly, child_run, directive, run_records
+from ...domain.event import Fact, Unknown, map_texts
+from ...domain.facts import assembly, child_run, directive, run_records
 
 _ENDINGS = frozenset(
     kind.TOPIC
