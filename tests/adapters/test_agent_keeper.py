@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,11 @@ class Kept:
         except BaseException:
             self.end()
             raise
-        #: The pid of the keeper's inner half.
-        self.inner = parent_of(self.begin["pid"]) if "pid" in self.begin else 0
+
+    @cached_property
+    def inner(self) -> int:
+        """The pid of the keeper's inner half, asked for while the agent lives."""
+        return parent_of(self.agent)
 
     @property
     def agent(self) -> int:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,8 @@ def test_a_killed_process_of_this_machine_is_missed_at_once_and_not_before_its_k
         neighbour.wait()
         assert place.standing("a").elsewhere == {"r"}, "something of it may still be at work"
         for half in halves:
-            os.kill(half, signal.SIGCONT)
+            # The first that goes on may end the others before their turn comes.
+            with suppress(ProcessLookupError):
+                os.kill(half, signal.SIGCONT)
     live_agents.wait_until(lambda: place.standing("a").free == 1, "it is known to be gone")
     assert place.leases.claim("a", ["r"]) == {"r": 2}
