@@ -6,9 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ...application.ports.log import LogUnavailable
 from ...application.ports.notices import Receiver, SigningSecret
-from .token_store import Database, PostgresTokens, SqliteTokens
+from .token_store import Database, PostgresTokens, SqliteTokens, create_table
 
 CREATE = (
     "CREATE TABLE IF NOT EXISTS steersman_receivers (id TEXT PRIMARY KEY, secrets TEXT NOT NULL, body TEXT NOT NULL,"
@@ -22,15 +21,7 @@ class ReceiverStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        try:
-            self._create()
-        except LogUnavailable:
-            # Two processes that create the table at once can be in each other's way; the second time it is there.
-            self._create()
-
-    def _create(self) -> None:
-        with self._database.rows() as rows:
-            rows.run(CREATE)
+        create_table(database, CREATE)
 
     def add(self, receiver: Receiver) -> None:
         """Keep a receiver; one that is known stays as it is."""

@@ -67,20 +67,23 @@ class Database(Protocol):
         ...
 
 
+def create_table(database: Database, statement: str) -> None:
+    """On return the table is there, whoever has made it. Raises LogUnavailable."""
+    try:
+        with database.rows() as rows:
+            rows.run(statement)
+    except LogUnavailable:
+        # Two processes that create the table at once can be in each other's way; the second time it is there.
+        with database.rows() as rows:
+            rows.run(statement)
+
+
 class TokenStore:
     """The tokens in a database; safe to use from many threads and processes at once."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        try:
-            self._create()
-        except LogUnavailable:
-            # Two processes that create the table at once can be in each other's way; the second time it is there.
-            self._create()
-
-    def _create(self) -> None:
-        with self._database.rows() as rows:
-            rows.run(CREATE)
+        create_table(database, CREATE)
 
     def issue(self, user: str, scope: Scope) -> str:
         """Return a new token. It works from now on, in every process, and cannot be shown again."""
