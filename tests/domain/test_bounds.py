@@ -3,12 +3,14 @@
 import pytest
 
 from steersman.domain.facts import agent_output, asking, assembly, child_run, directive, outcome_spec, sandbox
+from steersman.domain.facts.assembly import ReviewRequested
 from steersman.domain.projects import project, project_changes
 from steersman.domain.redaction import hold_back
-from steersman.domain.runs import define_outcome, orchestration, planning, retry
+from steersman.domain.runs import define_outcome, orchestration, planning, retry, review
 from steersman.domain.steering import decision_table, follow, gate_signals, steering, worker_command
 from steersman.domain.steering.worker_command import InvalidSteeringCommand, WorkerCommand
 from steersman.domain.work import agent_requests, turns
+from steersman.tests.domain.fleet import Fleet, part
 
 BOUNDS = {
     agent_output: {"MAX_OUTPUT_BYTES": 4_194_304, "MAX_TURN_BYTES": 67_108_864},
@@ -82,3 +84,25 @@ def test_a_session_that_could_be_a_path_is_none(session: str) -> None:
     with pytest.raises(InvalidSteeringCommand, match="cannot be a path"):
         worker_command.check(WorkerCommand(kind="pause", task_id="t", session_id=session))
     assert worker_command.check(WorkerCommand(kind="pause", task_id="t", session_id="a.b")) == "pause"
+
+
+@pytest.mark.parametrize(("kept", "is_allowed"), [(0, False), (1, True), (4_194_304, True), (4_194_305, False)])
+def test_of_an_agents_output_something_is_kept_and_no_more_than_a_log_can_bear(kept: int, is_allowed: bool) -> None:
+    policy = sandbox.SandboxPolicy(max_output_bytes=kept)
+    if is_allowed:
+        assert sandbox.checked(policy) == policy
+    else:
+        with pytest.raises(sandbox.InvalidPolicy):
+            sandbox.checked(policy)
+
+
+def test_each_time_that_a_gate_is_opened_it_has_a_name_of_its_own() -> None:
+    fleet = Fleet(part("One")).to_gate()
+    for _ in range(3):
+        fleet.review(approved=True)
+        fleet.put(review.block_merge(fleet.run, "repository_dirty"))
+        fleet.settle()
+    assert fleet.run.assembly is not None
+    names = [asked.gate_id for asked in fleet.told(ReviewRequested)]
+    assert len(set(names)) == len(names)
+    assert fleet.run.assembly.openings == len(names)
