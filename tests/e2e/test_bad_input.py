@@ -10,6 +10,9 @@ import pytest
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, Api, Service, part, write
 
+#: What is shown here rests on no store; `test_restart.py` and `test_orchestration.py` go the same way on both.
+STORES = ("sqlite",)
+
 Body = dict[str, Any]
 
 

@@ -3,6 +3,9 @@
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, Api, Feed, part, write
 
+#: What is shown here rests on no store; `test_restart.py` and `test_orchestration.py` go the same way on both.
+STORES = ("sqlite",)
+
 SLOW = {"append": {"path": "slow.txt", "text": "x\n", "times": 10, "every_ms": 50}}
 
 

@@ -12,6 +12,9 @@ from steersman.tests.e2e.scripted_model import ScriptedModel, opencode_agent
 from steersman.tests.e2e.served import GATE, Api, Service
 from steersman.tests.live_agents import agents_toml
 
+#: What is shown here rests on no store; `test_restart.py` and `test_orchestration.py` go the same way on both.
+STORES = ("sqlite",)
+
 __test__ = shutil.which("opencode") is not None
 
 

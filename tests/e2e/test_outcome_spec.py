@@ -8,6 +8,9 @@ import pytest
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, MANY_LIVES_SECONDS, Api, Frame, Service, part, wait_until, write
 
+#: What is shown here rests on no store; `test_restart.py` and `test_orchestration.py` go the same way on both.
+STORES = ("sqlite",)
+
 DRAFTING = "coordinator.outcome_spec.drafting"
 DRAFTED = "coordinator.outcome_spec"
 CONFIRMED = "coordinator.outcome_spec.confirmed"

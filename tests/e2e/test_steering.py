@@ -9,6 +9,9 @@ from typing import Any
 from steersman.tests.e2e.conftest import Repository
 from steersman.tests.e2e.served import GATE, Api, Frame, part, steersman, wait_until, write
 
+#: What is shown here rests on no store; `test_restart.py` and `test_orchestration.py` go the same way on both.
+STORES = ("sqlite",)
+
 MARKER = "coordinator.revision_execution"
 HANG = {"hang": {}}
 
