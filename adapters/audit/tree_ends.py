@@ -67,6 +67,7 @@ class TreeEnds:
                 self._read(recorder, head)
                 self._compare(head)
             except Exception:
+                # What was learnt may be of a store that was put back since: whatever it is, it has to be so from the first fact.
                 self._forget()
                 if not known:
                     raise

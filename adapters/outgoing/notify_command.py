@@ -63,6 +63,7 @@ class NotifyCommand:
 
 
 def _kill(running: subprocess.Popen[bytes], *, wait: bool = True) -> None:
+    # Also once the command has ended: what it left behind is of its group, whose number is nobody else's until that is gone.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(running.pid, signal.SIGKILL)
     if wait:

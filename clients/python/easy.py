@@ -36,7 +36,7 @@ MOVES = ("coordinator.", "run.")
 NOTHING_MORE = 204
 
 
-class Problem(Exception):
+class Refusal(Exception):
     """The service refused. `error` is its word for why, `details` the whole problem document."""
 
     def __init__(self, status: int, details: Mapping[str, Any]) -> None:
@@ -47,7 +47,7 @@ class Problem(Exception):
         super().__init__(f"HTTP {status} {self.error}: {details.get('message', '')}")
 
 
-class Event(NamedTuple):
+class FeedEvent(NamedTuple):
     """One event of a feed. `id` is what to go on from."""
 
     id: int
@@ -67,7 +67,7 @@ class _Feed:
     def headers(self) -> dict[str, str]:
         return {"Last-Event-ID": str(self.after)} if self.after else {}
 
-    def take(self, line: str) -> Event | None:
+    def take(self, line: str) -> FeedEvent | None:
         """Take a line; return the event that it completes."""
         name, _, value = line.partition(":")
         if line:
@@ -80,7 +80,7 @@ class _Feed:
         if "id" not in fields or "data" not in fields:
             return None
         self.after = int(fields["id"])
-        return Event(self.after, fields.get("event", "message"), json.loads(fields["data"]))
+        return FeedEvent(self.after, fields.get("event", "message"), json.loads(fields["data"]))
 
 
 class _Base:
@@ -104,10 +104,10 @@ class _Base:
         return {**more, **given}
 
     def _result(self, response: Any) -> Any:
-        """Return what an operation answers. Raises Problem."""
+        """Return what an operation answers. Raises Refusal."""
         status = int(response.status_code)
         if status >= 400:
-            raise Problem(status, _problem(response.content))
+            raise Refusal(status, _problem(response.content))
         self._position = response.headers.get("Steersman-Position", self._position)
         return response.parsed
 
@@ -123,7 +123,7 @@ class Steersman(_Base):
         """
         Carry out a generated operation (a module of `api`) once, however often it has to be sent, and return its answer.
 
-        Raises Problem when it is refused, and httpx.TransportError when nobody answers for long.
+        Raises Refusal when it is refused, and httpx.TransportError when nobody answers for long.
         """
         named = self._given(operation.sync_detailed, given)
         for attempt in range(TRIES):
@@ -139,7 +139,7 @@ class Steersman(_Base):
             time.sleep(_pause(attempt))
         raise AssertionError("the last try answers or raises")
 
-    def events(self, run_id: str, after: int = 0) -> Iterator[Event]:
+    def events(self, run_id: str, after: int = 0) -> Iterator[FeedEvent]:
         """Give the events of a run behind an id, each once, over every break of the connection, until the run is over."""
         feed = _Feed(after)
         http = self.client.get_httpx_client()
@@ -152,7 +152,7 @@ class Steersman(_Base):
                     if response.status_code >= 400:
                         response.read()
                         if response.status_code not in PASSING:
-                            raise Problem(response.status_code, _problem(response.content))
+                            raise Refusal(response.status_code, _problem(response.content))
                     else:
                         for line in response.iter_lines():
                             if (event := feed.take(line)) is not None:
@@ -182,7 +182,7 @@ class Steersman(_Base):
             f"/api/runs/{run_id}", headers={"Steersman-Min-Position": str(head or 0)}
         )
         if response.status_code >= 400:
-            raise Problem(response.status_code, _problem(response.content))
+            raise Refusal(response.status_code, _problem(response.content))
         shown: Mapping[str, Any] = response.json()
         return shown
 
@@ -220,7 +220,7 @@ class AsyncSteersman(_Base):
             await asyncio.sleep(_pause(attempt))
         raise AssertionError("the last try answers or raises")
 
-    async def events(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
+    async def events(self, run_id: str, after: int = 0) -> AsyncIterator[FeedEvent]:
         """Give the events of a run behind an id; see Steersman."""
         feed = _Feed(after)
         http = self.client.get_async_httpx_client()
@@ -233,7 +233,7 @@ class AsyncSteersman(_Base):
                     if response.status_code >= 400:
                         await response.aread()
                         if response.status_code not in PASSING:
-                            raise Problem(response.status_code, _problem(response.content))
+                            raise Refusal(response.status_code, _problem(response.content))
                     else:
                         async for line in response.aiter_lines():
                             if (event := feed.take(line)) is not None:

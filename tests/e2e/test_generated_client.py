@@ -146,14 +146,14 @@ def _by_the_top(generated: Imported, api: Api, merged: str, project_id: UUID) ->
         assert steersman.wait_until(started.run_id, "awaiting_review")["status"] == "awaiting_review"
         assert steersman.call(show, UUID(started.run_id)).status == "awaiting_review"
         review = generated("api.runs.review_assembly")
-        with pytest.raises(easy.Problem) as refused:
+        with pytest.raises(easy.Refusal) as refused:
             steersman.call(review, UUID(merged), body=models.ReviewRequest(approved=True))
         assert refused.value.status == 409
         assert refused.value.error in str(refused.value)
 
     async def at_once() -> list[Any]:
         async with easy.AsyncSteersman(api.service.url, api.service.token) as steersman:
-            with pytest.raises(easy.Problem):
+            with pytest.raises(easy.Refusal):
                 await steersman.call(show, UUID(int=0))
             assert (await steersman.call(show, UUID(merged))).status == "completed"
             return [event async for event in steersman.events(merged)]
